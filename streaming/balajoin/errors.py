@@ -1,0 +1,53 @@
+"""Every error balajoin raises on purpose. Each message says what to do, and never holds a secret.
+
+BalaJoinError
+├── ConfigError        a setting is missing, wrong or does not analyse; `problems` lists all that were found
+├── SetupError         this machine lacks something: Java, the jars, the network to fetch them
+├── KafkaError         the broker cannot be reached, or refuses
+├── StateError         a checkpoint does not fit this join, or cannot be read
+└── BlockError         bytes that should be a block of rows are not
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class BalaJoinError(Exception):
+    """Root of all errors of this package."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing wrong with a configuration: the dotted setting, what is wrong, what to do, where it stands."""
+
+    setting: str
+    message: str
+    suggestion: str = ""
+    line: int | None = None
+
+    def __str__(self) -> str:
+        place = f"line {self.line}: " if self.line else ""
+        hint = f" ({self.suggestion})" if self.suggestion else ""
+        return f"{place}{self.setting}: {self.message}{hint}"
+
+
+class ConfigError(BalaJoinError):
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(map(str, self.problems)))
+
+
+class SetupError(BalaJoinError):
+    pass
+
+
+class KafkaError(BalaJoinError):
+    pass
+
+
+class StateError(BalaJoinError):
+    pass
+
+
+class BlockError(BalaJoinError):
+    pass
