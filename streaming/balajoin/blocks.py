@@ -1,0 +1,128 @@
+"""Blocks: many rows as one Arrow IPC message, the unit in which everything between the edge and the result moves.
+
+One Spark row a block keeps Spark's per-row cost (shuffle, state, the Python boundary) off the single record.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+from numba import njit
+from numpy.typing import NDArray
+
+from balajoin.errors import BlockError
+
+Side = Literal["probe", "build"]
+SIDES: tuple[Side, Side] = ("probe", "build")
+
+ROWS = pa.schema(
+    [
+        ("hash", pa.int64()),
+        ("time", pa.int64()),  # microseconds since the epoch, as Spark's timestamps
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+    ]
+)
+
+# Arrow's binary columns address 2 GiB; a block stays far below, so that joining a few never overflows.
+MAX_BLOCK_BYTES = 32 << 20
+
+
+def encode(rows: pa.Table) -> bytes:
+    return bytes(encode_all([rows])[0].as_buffer())
+
+
+def encode_all(tables: Sequence[pa.Table]) -> pa.BinaryArray:
+    """A block of each table, as one column: written once, where Spark will read it."""
+    sink = pa.BufferOutputStream()
+    ends = [0]
+    for rows in tables:
+        with pa.ipc.new_stream(sink, rows.schema) as writer:
+            writer.write_table(rows)
+        ends.append(sink.tell())
+    return pa.Array.from_buffers(pa.binary(), len(tables), [None, pa.py_buffer(np.array(ends, np.int32)), sink.getvalue()])
+
+
+def decode(block: bytes) -> pa.Table:
+    try:
+        rows = pa.ipc.open_stream(block).read_all()
+    except (pa.ArrowException, OSError, ValueError) as broken:
+        raise BlockError(f"not a block of rows: {broken}") from broken
+    if rows.schema != ROWS:
+        raise BlockError(f"a block with other columns than expected: {rows.schema.names}")
+    return rows
+
+
+def concat(tables: Sequence[pa.Table]) -> pa.Table:
+    """One table in one chunk, so that kernels see plain arrays."""
+    if not tables:
+        return ROWS.empty_table()
+    return pa.concat_tables(tables).combine_chunks()
+
+
+def pieces(tables: Sequence[pa.Table], max_bytes: int = MAX_BLOCK_BYTES) -> Iterator[pa.Table]:
+    """The rows of `tables` in order, as single-chunk tables of about `max_bytes` at most."""
+    pending: list[pa.Table] = []
+    size = 0
+    for table in tables:
+        for part in _split(table, max_bytes):
+            if pending and size + part.nbytes > max_bytes:
+                yield concat(pending)
+                pending, size = [], 0
+            pending.append(part)
+            size += part.nbytes
+    if pending:
+        yield concat(pending)
+
+
+def _split(table: pa.Table, max_bytes: int) -> Iterator[pa.Table]:
+    if table.num_rows == 0:
+        return
+    if table.nbytes <= max_bytes or table.num_rows == 1:
+        yield table
+        return
+    half = table.num_rows // 2
+    yield from _split(table.slice(0, half), max_bytes)
+    yield from _split(table.slice(half), max_bytes)
+
+
+def longs(rows: pa.Table, column: str) -> NDArray[np.int64]:
+    """A fixed-width column of a single-chunk table, without a copy."""
+    chunks = rows.column(column).chunks
+    if not chunks:
+        return np.empty(0, np.int64)
+    return np.asarray(chunks[0].to_numpy())
+
+
+def binary(rows: pa.Table, column: str) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+    """Offsets and bytes of a binary column of a single-chunk table, without a copy."""
+    chunks = rows.column(column).chunks
+    if not chunks:
+        return np.zeros(1, np.int32), np.empty(0, np.uint8)
+    array = chunks[0]
+    _, offsets, data = array.buffers()
+    ends = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
+    return ends, np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+
+
+@njit(cache=True)
+def _order_kernel(target, counts):  # type: ignore[no-untyped-def]
+    starts = np.cumsum(counts) - counts
+    order = np.empty(len(target), np.int32)
+    for i in range(len(target)):
+        order[starts[target[i]]] = i
+        starts[target[i]] += 1
+    return order
+
+
+def partition_by(rows: pa.Table, target: NDArray[np.int32], targets: int) -> list[pa.Table]:
+    """Rows by their target, in their order: one gather, then slices of it."""
+    counts = np.bincount(target, minlength=targets)
+    if counts.max(initial=0) == len(target):
+        return [rows if count else rows.slice(0, 0) for count in counts]
+    gathered = rows.take(pa.array(_order_kernel(target, counts)))
+    ends = np.cumsum(counts)
+    return [gathered.slice(end - count, count) for end, count in zip(ends, counts, strict=True)]

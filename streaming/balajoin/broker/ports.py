@@ -1,0 +1,29 @@
+"""Choose loopback ports on which a server can stop and start again."""
+
+import errno
+import random
+import socket
+
+# Below the range from which the kernel takes source ports (32768 up on Linux, 49152 up on macOS). Inside it, a client
+# that retries while the server is down can be given the server's own port, connect to itself and so keep it taken.
+_CANDIDATES = range(20_000, 32_000)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports nobody listens on now. Someone may still be quicker, so expect that binding them can fail."""
+    free: list[int] = []
+    for port in random.SystemRandom().sample(_CANDIDATES, len(_CANDIDATES)):
+        if _is_free(port):
+            free.append(port)
+            if len(free) == count:
+                return free
+    raise OSError(errno.EADDRINUSE, f"no {count} free ports in {_CANDIDATES}")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

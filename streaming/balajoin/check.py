@@ -1,0 +1,80 @@
+"""What is wrong with a configuration that reads well: topics and expressions, looked at without running anything."""
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from balajoin import clients, topics
+from balajoin.config import lines_in, with_lines
+from balajoin.errors import ConfigError, KafkaError, Problem
+from balajoin.settings import Config
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_logger = logging.getLogger(__name__)
+_WRITTEN = ("output.topic", "join.dead_letter_topic", "join.late_topic")
+
+
+def check(config: Config, path: Path, *, cache: Path) -> list[Problem]:
+    """Every problem at its line. What only deserves a look goes to the log as a warning."""
+    lines = lines_in(path)
+    found = [*client_problems(config), *expression_problems(config, cache)]
+    try:
+        counts = topics.existing(config.kafka, config.topics_by_setting.values())
+    except KafkaError as error:
+        found.append(Problem("kafka.bootstrap_servers", str(error)))
+    except ConfigError as error:
+        found.extend(error.problems)
+    else:
+        found.extend(missing_topics(config, counts, str(path)))
+        for warning in with_lines(partition_warnings(config, counts), lines):
+            _logger.warning("%s", warning)
+    return sorted(with_lines(dict.fromkeys(found), lines), key=lambda problem: problem.line or 0)
+
+
+def client_problems(config: Config) -> list[Problem]:
+    try:
+        clients.java_options(config.kafka)
+    except ConfigError as error:
+        return list(error.problems)
+    return []
+
+
+def missing_topics(config: Config, counts: dict[str, int], file: str) -> list[Problem]:
+    return [
+        Problem(setting, f"topic {topic} does not exist", f"create it: balajoin topics -c {file}")
+        for setting, topic in config.topics_by_setting.items()
+        if topic not in counts
+    ]
+
+
+def partition_warnings(config: Config, counts: dict[str, int]) -> list[Problem]:
+    wanted = config.topics.partitions
+    return [
+        Problem(setting, f"{topic} has {counts[topic]} partitions, topics.partitions is {wanted}", "make them agree")
+        for setting in _WRITTEN
+        if (topic := config.topics_by_setting[setting]) in counts and counts[topic] != wanted
+    ]
+
+
+def expression_problems(config: Config, cache: Path) -> list[Problem]:
+    from balajoin.session import create_session
+
+    spark = create_session(master="local[1]", app_name=config.name, spark_conf=config.spark, cache=cache)
+    try:
+        return _analyse(spark, config)
+    finally:
+        spark.stop()
+
+
+def _analyse(spark: "SparkSession", config: Config) -> list[Problem]:
+    from balajoin import edge, output, results
+    from balajoin.compute.processor import JOINED
+
+    try:
+        types = edge.types(spark, config.probe, config.build)
+    except ConfigError as error:
+        return list(error.problems)
+    joined = results.named(spark.createDataFrame([], JOINED), *types)
+    return output.expression_problems(spark, joined, config.output)

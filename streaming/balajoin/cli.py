@@ -1,0 +1,164 @@
+"""The `balajoin` command. Here, and only here, the environment is read."""
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from balajoin.broker.jars import default_cache
+from balajoin.config import Config, lines_in, load, with_lines
+from balajoin.errors import BalaJoinError, ConfigError
+from balajoin.redaction import RedactingFormatter, Redactor
+
+_DONE, _FAILED, _WRONG_CONFIG, _INTERRUPTED = 0, 1, 2, 130
+_LOG_LINE = "%(asctime)s %(levelname)s %(name)s %(message)s"
+_logger = logging.getLogger(__name__)
+
+_SUMMARIES = {
+    "run": "run the join until it is stopped: Ctrl-C and SIGTERM finish the batch first",
+    "check": "say what is wrong with the file, its topics and its expressions, without running anything",
+    "topics": "create the topics that are missing",
+}
+_DEMO_SUMMARY = "join two made-up streams on a Kafka of its own, and check the result"
+_EPILOG = """\
+environment:
+  BALAJOIN_CACHE  folder for downloaded jars (default: balajoin in XDG_CACHE_HOME or ~/.cache)
+  JAVA_HOME       the Java to use (default: the first on PATH)
+  others          whatever ${NAME} in the file refers to
+"""
+
+
+@dataclass(frozen=True)
+class _Order:
+    """What a command works on."""
+
+    config: Config
+    path: Path
+    cache: Path
+    verbose: bool
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = _parser().parse_args(argv)
+    redactor = Redactor(())
+    _log_to_stderr(redactor, arguments.verbose)
+    try:
+        if arguments.command == "demo":
+            return _demo(arguments)
+        config = load(arguments.config, os.environ)
+        redactor = config.redactor
+        _log_to_stderr(redactor, arguments.verbose)
+        order = _Order(config, arguments.config, default_cache(os.environ), arguments.verbose)
+        return _COMMANDS[arguments.command](order)
+    except ConfigError as error:
+        _say(redactor(_listed(error, getattr(arguments, "config", None))))
+        return _WRONG_CONFIG
+    except BalaJoinError as error:
+        _say(redactor(f"balajoin: {error}"))
+        return _FAILED
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except Exception as error:  # a fault of our own; only its trace tells what happened
+        _logger.debug("unexpected", exc_info=True)
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        _say(redactor(f"balajoin: unexpected {reason} (see all of it with --verbose)"))
+        return _FAILED
+
+
+def _run(order: _Order) -> int:
+    from balajoin import service
+
+    return service.run(order.config, order.path, cache=order.cache, verbose=order.verbose)
+
+
+def _check(order: _Order) -> int:
+    from balajoin import check
+
+    problems = check.check(order.config, order.path, cache=order.cache)
+    if problems:
+        raise ConfigError(problems)
+    print(f"{order.path}: all good")
+    return _DONE
+
+
+def _topics(order: _Order) -> int:
+    from balajoin import topics
+
+    layout = order.config.topics
+    wanted = dict.fromkeys(order.config.topics_by_setting.values(), layout.partitions)
+    created = topics.create_missing(order.config.kafka, wanted, layout.replication)
+    for topic in wanted:
+        print(f"{'created' if topic in created else 'exists '} {topic}")
+    return _DONE
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    from balajoin import demo
+
+    return demo.main(seconds=arguments.seconds, rate=arguments.rate)
+
+
+_COMMANDS: dict[str, Callable[[_Order], int]] = {"run": _run, "check": _check, "topics": _topics}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="balajoin",
+        description="Joins two Kafka topics continuously on Spark, however skewed their keys.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"balajoin {_version()}")
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--verbose", action="store_true", help="more log lines, and full traces of failures")
+    file = argparse.ArgumentParser(add_help=False)
+    file.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="the join's TOML file")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, summary in _SUMMARIES.items():
+        commands.add_parser(name, help=summary, description=summary, parents=[file, common])
+    demo = commands.add_parser("demo", help=_DEMO_SUMMARY, description=_DEMO_SUMMARY, parents=[common])
+    demo.add_argument("--seconds", type=_positive, default=60, help="how long rows are produced (default: %(default)s)")
+    demo.add_argument("--rate", type=_positive, default=2000, help="probe rows per second (default: %(default)s)")
+    return parser
+
+
+def _version() -> str:
+    try:
+        return version("balajoin")
+    except PackageNotFoundError:
+        return "(not installed, run from its source)"
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError("must be a positive whole number")
+    return int(text)
+
+
+def _log_to_stderr(redactor: Redactor, verbose: bool) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(RedactingFormatter(_LOG_LINE, redactor))
+    logger = logging.getLogger("balajoin")
+    logger.handlers = [handler]
+    logger.propagate = False
+    logger.setLevel(logging.DEBUG if verbose else logging.INFO)
+    # Other libraries (py4j, when the JVM dies) log whole traces of what we report in a line.
+    logging.getLogger().handlers = [handler if verbose else logging.NullHandler()]
+
+
+def _listed(error: ConfigError, path: Path | None) -> str:
+    problems = list(error.problems)
+    if path is None:
+        return f"balajoin: {error}"
+    if not any(problem.setting == str(path) for problem in problems):  # else the file itself cannot be read
+        problems = with_lines(problems, lines_in(path))
+    count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+    return "\n  ".join([f"{path} has {count}:", *map(str, problems)])
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)

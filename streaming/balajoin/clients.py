@@ -1,0 +1,125 @@
+"""One set of Kafka options for two kinds of clients: librdkafka (ours) and Java (Spark's).
+
+Options are written with librdkafka's names. TLS files are read here and handed to Java as text, so that Spark's clients
+need none of them on the executors.
+"""
+
+from pathlib import Path
+
+from balajoin.errors import ConfigError, Problem
+from balajoin.redaction import is_secret, redact
+from balajoin.settings import Kafka
+
+__all__ = ["is_secret", "java_options", "librdkafka_options", "redact", "spark_reader_options"]
+
+_LOGIN_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+_READABLE_KEYS = ("BEGIN PRIVATE KEY", "BEGIN ENCRYPTED PRIVATE KEY")
+
+
+def librdkafka_options(kafka: Kafka) -> dict[str, str]:
+    return {"bootstrap.servers": kafka.bootstrap_servers, **kafka.options, **kafka.librdkafka}
+
+
+def java_options(kafka: Kafka) -> dict[str, str]:
+    options = dict(kafka.options)
+    translated = {"bootstrap.servers": kafka.bootstrap_servers}
+    problems: list[Problem] = []
+    for translate in (_sasl, _truststore, _keystore, _verification):
+        try:
+            translated.update(translate(options, kafka))
+        except ConfigError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise ConfigError(problems)
+    return {**options, **translated, **kafka.java}
+
+
+def spark_reader_options(kafka: Kafka) -> dict[str, str]:
+    """For Spark's Kafka source and sink alike."""
+    return {f"kafka.{name}": value for name, value in java_options(kafka).items()}
+
+
+# Each of the following takes out of `options` what Java does not know, and gives back what it does.
+
+
+def _sasl(options: dict[str, str], kafka: Kafka) -> dict[str, str]:
+    protocol = options.pop("security.protocol", "PLAINTEXT").upper()
+    mechanism = (options.pop("sasl.mechanisms", "") or options.pop("sasl.mechanism", "")).upper()
+    username, password = options.pop("sasl.username", None), options.pop("sasl.password", None)
+    chosen = {"security.protocol": protocol, **({"sasl.mechanism": mechanism} if mechanism else {})}
+    if "sasl.jaas.config" in kafka.java or not protocol.startswith("SASL"):
+        return chosen
+    module = _LOGIN_MODULES.get(mechanism)
+    if module is None:
+        raise _problem("sasl.mechanism", "Spark's client cannot be set up for this", _for_other_mechanisms(mechanism))
+    if username is None or password is None:
+        missing = "sasl.username" if username is None else "sasl.password"
+        raise _problem(missing, "is missing", "this mechanism needs sasl.username and sasl.password")
+    login = f"{module} required username={_quoted(username)} password={_quoted(password)};"
+    return {**chosen, "sasl.jaas.config": login}
+
+
+def _for_other_mechanisms(mechanism: str) -> str:
+    known = f"set it to {', '.join(_LOGIN_MODULES)}"
+    return f"{known}, or give sasl.jaas.config under [kafka.java]" if mechanism else known
+
+
+def _truststore(options: dict[str, str], kafka: Kafka) -> dict[str, str]:
+    certificates = _pem(options, "ssl.ca.pem", "ssl.ca.location")
+    if certificates is None:
+        return {}
+    return {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": certificates}
+
+
+def _keystore(options: dict[str, str], kafka: Kafka) -> dict[str, str]:
+    if "ssl.keystore.location" in options:  # librdkafka reads only this kind, Java would expect its own
+        return {"ssl.keystore.type": "PKCS12"}
+    chain = _pem(options, "ssl.certificate.pem", "ssl.certificate.location")
+    key = _pem(options, "ssl.key.pem", "ssl.key.location")
+    if chain is None and key is None:
+        return {}
+    if chain is None or key is None:
+        missing = "ssl.certificate.location" if chain is None else "ssl.key.location"
+        raise _problem(missing, "is missing", "a client certificate needs its key, and the key its certificate")
+    if not any(header in key for header in _READABLE_KEYS):
+        hint = "convert it: openssl pkcs8 -topk8 -nocrypt -in old.key -out new.key"
+        raise _problem("ssl.key.location", "Spark's client reads keys in PKCS#8 only", hint)
+    return {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": chain, "ssl.keystore.key": key}
+
+
+def _verification(options: dict[str, str], kafka: Kafka) -> dict[str, str]:
+    if options.get("enable.ssl.certificate.verification", "true").lower() != "true":
+        hint = "give the broker's certificate as ssl.ca.location instead"
+        raise _problem("enable.ssl.certificate.verification", "Spark's client always verifies", hint)
+    if options.get("ssl.endpoint.identification.algorithm") == "none":
+        return {"ssl.endpoint.identification.algorithm": ""}  # Java's word for none
+    return {}
+
+
+def _pem(options: dict[str, str], inline_name: str, file_name: str) -> str | None:
+    inline, file = options.pop(inline_name, None), options.pop(file_name, None)
+    if inline is not None or file is None:
+        return inline
+    try:
+        text = Path(file).read_text(encoding="ascii")
+    except OSError as error:
+        raise _problem(file_name, f"cannot be read: {error.strerror}", "the path of a PEM file") from None
+    except UnicodeDecodeError:
+        text = ""
+    if "-----BEGIN" not in text:
+        raise _problem(file_name, "is not a PEM file", "it should hold -----BEGIN …")
+    return text
+
+
+def _quoted(text: str) -> str:
+    """As Java's JAAS parser, a StreamTokenizer, reads it back."""
+    escapes = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r"})
+    return f'"{text.translate(escapes)}"'
+
+
+def _problem(option: str, message: str, suggestion: str) -> ConfigError:
+    return ConfigError([Problem(f"kafka.options.{option}", message, suggestion)])

@@ -1,0 +1,195 @@
+"""One node of the join, without Spark: (state, a batch of blocks) → (joined rows, state).
+
+Rows are joined in the order they are taken in, each against what is stored of the other side, and stored then: so every
+pair meets exactly once, whichever of its rows came first, in one batch or in two.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from balajoin import codec
+from balajoin.blocks import SIDES, Side, longs, pieces
+from balajoin.compute.index import Window, matches
+from balajoin.compute.store import BlockStore, Durable
+from balajoin.compute.watermarks import BEGINNING, Watermark
+from balajoin.errors import StateError
+
+_STATE_VERSION = 1
+
+PAIRS = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("probe_value", pa.binary()),
+        ("probe_time", pa.int64()),
+        ("probe_partition", pa.int32()),
+        ("probe_offset", pa.int64()),
+        ("build_value", pa.binary()),
+        ("build_time", pa.int64()),
+        ("build_partition", pa.int32()),
+        ("build_offset", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class JoinSpec:
+    """What a node has to know of the join. Times in microseconds, processing times in milliseconds.
+
+    `pins` are settings that stored rows depend on: a checkpoint made with others is refused.
+    """
+
+    before_us: int
+    after_us: int
+    lateness_us: int
+    idle_after_ms: int
+    sources: dict[Side, int]
+    pins: dict[str, Any]
+
+    @property
+    def slice_us(self) -> int:
+        """Rows live for about before + after + lateness; they leave by the quarter of it."""
+        return max(1_000_000, (self.before_us + self.after_us + self.lateness_us) // 4)
+
+    def window(self, looking: Side) -> Window:
+        """build.time − probe.time lies within [−before, after]."""
+        if looking == "probe":
+            return Window(-self.before_us, self.after_us)
+        return Window(-self.after_us, self.before_us)
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """What one source sends a node in one batch: its watermark, and rows if it has any."""
+
+    side: Side
+    source: int
+    watermark: int
+    now_ms: int
+    rows: Sequence[pa.Table]
+
+
+@dataclass(frozen=True)
+class LateRows:
+    """Rows that came after the watermark: joined with what is still there, but matches may be gone."""
+
+    side: Side
+    watermark: int
+    rows: pa.Table
+
+
+class Node:
+    def __init__(self, spec: JoinSpec, state: bytes | None, durable: Durable, cache: Path, node: int) -> None:
+        self._spec = spec
+        self.late: list[LateRows] = []
+        if state is None:
+            self._lineage = uuid4().hex
+            self._batches = 0
+            self._watermarks = {side: Watermark(spec.idle_after_ms) for side in SIDES}
+            next_number = 0
+        else:
+            head = codec.decode("node", _STATE_VERSION, state)
+            _refuse_other_pins(head["pins"], spec.pins)
+            self._lineage = head["lineage"]
+            self._batches = head["batches"]
+            self._watermarks = {
+                side: Watermark.from_state(head["watermarks"][side], spec.idle_after_ms) for side in SIDES
+            }
+            next_number = head["next_number"]
+        self.store = BlockStore(durable, cache / self._lineage / f"node-{node}", spec.slice_us)
+        self.store.open(next_number, self._seal)
+
+    @property
+    def _seal(self) -> str:
+        return f"batch-{self._batches}"
+
+    def watermark(self, side: Side) -> int:
+        return self._watermarks[side].current
+
+    def process(self, arrivals: Sequence[Arrival]) -> Iterator[pa.Table]:
+        """Joined rows. Only when all are taken has the batch happened, and `state` is that of after it.
+
+        Inputs first, then eviction with the watermarks of the batch before: docs/architecture.md needs that order.
+        """
+        previous = {side: self.watermark(side) for side in SIDES}
+        ordered = sorted(arrivals, key=lambda a: (SIDES.index(a.side), a.source), reverse=True)
+        for arrival in ordered:
+            self._set_aside_late(arrival, previous[arrival.side])
+        for side in reversed(SIDES):
+            for piece in pieces([rows for a in ordered if a.side == side for rows in a.rows]):
+                yield from self._join(side, piece)
+                self.store.add(side, piece)
+        if previous["build"] > BEGINNING:
+            self.store.expire("probe", previous["build"] - self._spec.after_us)
+        if previous["probe"] > BEGINNING:
+            self.store.expire("build", previous["probe"] - self._spec.before_us)
+        self._advance(arrivals)
+        self._batches += 1
+        self.store.close(self._seal)
+
+    def state(self) -> bytes:
+        return codec.encode(
+            "node",
+            _STATE_VERSION,
+            {
+                "pins": self._spec.pins,
+                "lineage": self._lineage,
+                "batches": self._batches,
+                "next_number": self.store.next_number,
+                "watermarks": {side: self._watermarks[side].to_state() for side in SIDES},
+            },
+        )
+
+    def _join(self, side: Side, piece: pa.Table) -> Iterator[pa.Table]:
+        other: Side = "build" if side == "probe" else "probe"
+        window = self._spec.window(side)
+        times = longs(piece, "time")
+        for run in self.store.runs(other, int(times.min()) + window.lower, int(times.max()) + window.upper):
+            for mine, theirs in matches(piece, run.index, run.rows, window):
+                if side == "probe":
+                    yield _pairs(piece, mine, run.rows, theirs)
+                else:
+                    yield _pairs(run.rows, theirs, piece, mine)
+
+    def _set_aside_late(self, arrival: Arrival, watermark: int) -> None:
+        for rows in arrival.rows:
+            late = rows.column("time").to_numpy() < watermark
+            if late.any():
+                self.late.append(LateRows(arrival.side, watermark, rows.filter(pa.array(late))))
+
+    def _advance(self, arrivals: Sequence[Arrival]) -> None:
+        now_ms = max((a.now_ms for a in arrivals), default=0)
+        for side, watermark in self._watermarks.items():
+            watermark.expect(range(self._spec.sources[side]), now_ms)
+        for arrival in arrivals:
+            self._watermarks[arrival.side].observe(arrival.source, arrival.watermark, arrival.now_ms)
+        for watermark in self._watermarks.values():
+            watermark.advance(now_ms)
+
+
+def _pairs(probe: pa.Table, probe_rows: Any, build: pa.Table, build_rows: Any) -> pa.Table:
+    columns = [_gather(probe, "key", probe_rows)]
+    for table, rows in ((probe, probe_rows), (build, build_rows)):
+        columns.append(_gather(table, "value", rows))
+        columns.extend(pa.array(longs(table, column)[rows]) for column in ("time", "partition", "offset"))
+    return pa.Table.from_arrays(columns, schema=PAIRS)
+
+
+def _gather(table: pa.Table, column: str, rows: Any) -> pa.Array:
+    return pc.take(table.column(column).chunk(0), pa.array(rows), boundscheck=False)
+
+
+def _refuse_other_pins(written: dict[str, Any], given: dict[str, Any]) -> None:
+    for setting, value in given.items():
+        if written.get(setting) != value:
+            raise StateError(
+                f"{setting} is {value!r}, but the checkpoint was made with {written.get(setting)!r}: stored rows are "
+                f"placed by it. Set it back, or use a new checkpoint location"
+            )
+
+

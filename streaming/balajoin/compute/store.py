@@ -1,0 +1,197 @@
+"""The block store of one node: what it holds of both streams, durable in Spark's state, looked up in local runs.
+
+The state store gets each block once, under a running number, and loses it when it expires: a batch writes what it
+brought and nothing else. For look-ups, blocks of the same side and time slice are merged, in tiers, into few runs; that
+happens in the executor-local folder only and can be done again from the state store at any time.
+"""
+
+import json
+import logging
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from balajoin.blocks import SIDES, Side, concat, decode, encode, longs, partition_by
+from balajoin.compute.runs import Run, RunFiles, RunInfo
+
+_log = logging.getLogger(__name__)
+
+# A tier holds runs within this factor of each other in size; that many of them become one of the next tier. So a row is
+# merged log_8(rows) times, in local files, and a look-up meets at most 7 runs a tier.
+_FANOUT = 8
+# Merging beyond this would pause a batch for longer than the look-ups it saves.
+_MAX_MERGED_BYTES = 256 << 20
+
+
+class Durable(Protocol):
+    """Where blocks survive a crash: a map from running number to bytes."""
+
+    def get(self, number: int) -> bytes | None: ...
+    def put(self, number: int, block: bytes) -> None: ...
+    def remove(self, number: int) -> None: ...
+    def items(self) -> Iterable[tuple[int, bytes]]: ...
+
+
+class BlockStore:
+    def __init__(self, durable: Durable, folder: Path, slice_us: int) -> None:
+        self._durable = durable
+        self._folder = folder
+        self._slice_us = slice_us
+        self._runs: list[Run] = []
+        self.next_number = 0
+        self.rebuilt_blocks = 0  # read back from the state store because the local folder did not have them
+
+    # --- opening: the local catalog if it belongs to this very state, otherwise the state store -----------------------
+
+    def open(self, next_number: int, seal: str) -> None:
+        """Restores the runs of the state sealed as `seal`, and clears the folder of whatever they do not use."""
+        self.next_number = next_number
+        self._folder.mkdir(parents=True, exist_ok=True)
+        catalog = self._read_catalog(seal)
+        if catalog is None:
+            self._rebuild_all()
+        else:
+            self._runs = [run if intact else self._rebuild(run.info) for run, intact in catalog]
+        self._clear_folder(seal)
+
+    def _read_catalog(self, seal: str) -> list[tuple[Run, bool]] | None:
+        try:
+            checksum, _, body = self._catalog_path(seal).read_text().partition("\n")
+            if int(checksum) != zlib.crc32(body.encode()):
+                return None
+            entries: list[dict[str, Any]] = json.loads(body)
+        except (OSError, ValueError):
+            return None
+        runs = []
+        for entry in entries:
+            info = RunInfo(**{**entry["info"], "blocks": tuple(entry["info"]["blocks"])})
+            files = RunFiles(self._folder, entry["name"], entry["signature"])
+            runs.append((Run(info, files=files), files.intact()))
+        return runs
+
+    def _rebuild_all(self) -> None:
+        for number, block in self._durable.items():
+            self.rebuilt_blocks += 1
+            rows, side = _with_side(block)
+            self._add_run(side, (number,), rows)
+        self._merge()
+
+    def _rebuild(self, info: RunInfo) -> Run:
+        _log.warning("rebuilding %d blocks of node folder %s", len(info.blocks), self._folder.name)
+        tables = []
+        for number in info.blocks:
+            block = self._durable.get(number)
+            assert block is not None, f"block {number} is listed but not in the state store"
+            tables.append(_with_side(block)[0])
+        self.rebuilt_blocks += len(info.blocks)
+        return self._written(Run(info, rows=concat(tables)))
+
+    def _clear_folder(self, seal: str) -> None:
+        used = {self._catalog_path(seal)}
+        for run in self._runs:
+            used.update(run.files.paths if run.files else ())
+        for path in self._folder.iterdir():
+            if path not in used:
+                path.unlink(missing_ok=True)
+
+    # --- a batch -----------------------------------------------------------------------------------------------------
+
+    def add(self, side: Side, rows: pa.Table) -> None:
+        """Stores a single-chunk table; afterwards look-ups find it."""
+        times = longs(rows, "time")
+        slices = times // self._slice_us
+        numbers, members = np.unique(slices, return_inverse=True)
+        for part in partition_by(rows, members.astype(np.int32), len(numbers)):
+            single = concat([part])
+            self._durable.put(self.next_number, _tagged(side, single))
+            self._add_run(side, (self.next_number,), single)
+            self.next_number += 1
+
+    def runs(self, side: Side, earliest: int, latest: int) -> Iterator[Run]:
+        """Runs that may hold rows of `side` within these times."""
+        for run in self._runs:
+            if run.info.side == side and run.info.earliest <= latest and run.info.latest >= earliest:
+                yield run
+
+    def expire(self, side: Side, before: int) -> int:
+        """Drops the runs all of whose rows are older than `before`; returns their number of rows."""
+        expired = [run for run in self._runs if run.info.side == side and run.info.latest < before]
+        for run in expired:
+            for number in run.info.blocks:
+                self._durable.remove(number)
+            self._runs.remove(run)
+        return sum(run.info.rows for run in expired)
+
+    def close(self, seal: str) -> None:
+        """Makes the runs findable for the batch that will read the state sealed as `seal`.
+
+        Nothing here has to succeed: a full disk costs the next batch a rebuild.
+        """
+        self._merge()
+        try:
+            self._runs = [run if run.files else self._written(run) for run in self._runs]
+            entries = [
+                {"info": asdict(run.info), "name": run.files.name, "signature": run.files.signature}
+                for run in self._runs
+                if run.files
+            ]
+            if len(entries) == len(self._runs):
+                body = json.dumps(entries)
+                self._catalog_path(seal).write_text(f"{zlib.crc32(body.encode())}\n{body}")
+        except OSError as full:
+            _log.warning("the local cache %s cannot be written: %s", self._folder, full)
+
+    def rows_of(self, side: Side) -> int:
+        return sum(run.info.rows for run in self._runs if run.info.side == side)
+
+    @property
+    def bytes(self) -> int:
+        return sum(run.info.bytes for run in self._runs)
+
+    # --- runs --------------------------------------------------------------------------------------------------------
+
+    def _catalog_path(self, seal: str) -> Path:
+        return self._folder / f"{seal}.catalog"
+
+    def _add_run(self, side: Side, blocks: tuple[int, ...], rows: pa.Table) -> None:
+        times = longs(rows, "time")
+        earliest, latest = int(times.min()), int(times.max())
+        info = RunInfo(side, earliest // self._slice_us, blocks, rows.num_rows, rows.nbytes, earliest, latest)
+        self._runs.append(Run(info, rows=rows))
+
+    def _written(self, run: Run) -> Run:
+        try:
+            return Run(run.info, files=RunFiles.write(self._folder, run))
+        except OSError as full:
+            _log.warning("the local cache %s cannot be written: %s", self._folder, full)
+            return run
+
+    def _merge(self) -> None:
+        merged = True
+        while merged:
+            merged = False
+            tiers: dict[tuple[Side, int, int], list[Run]] = {}
+            for run in self._runs:
+                tier = (max(run.info.rows, 1).bit_length() - 1) // (_FANOUT.bit_length() - 1)
+                tiers.setdefault((run.info.side, run.info.slice, tier), []).append(run)
+            for (side, _, _), runs in tiers.items():
+                if len(runs) >= _FANOUT and sum(run.info.bytes for run in runs) <= _MAX_MERGED_BYTES:
+                    self._runs = [run for run in self._runs if run not in runs]
+                    blocks = tuple(number for run in runs for number in run.info.blocks)
+                    self._add_run(side, blocks, concat([run.rows for run in runs]))
+                    merged = True
+
+
+def _tagged(side: Side, rows: pa.Table) -> bytes:
+    return bytes([SIDES.index(side)]) + encode(rows)
+
+
+def _with_side(block: bytes) -> tuple[pa.Table, Side]:
+    return concat([decode(memoryview(block)[1:])]), SIDES[block[0]]
+
+

@@ -1,0 +1,151 @@
+"""What a join is told before it starts: the settings' models, and `load` for the TOML file that holds them.
+
+Every problem `load` reports stands at its line, and all come out at once.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from balajoin.errors import ConfigError, Problem
+from balajoin.redaction import is_secret, is_secret_variable
+from balajoin.settings import Config, JoinSettings, Kafka, Output, Policy, Run, Stream, TopicLayout, topic_clashes
+from balajoin.toml_lines import line_of, locate
+
+__all__ = [
+    "Config",
+    "JoinSettings",
+    "Kafka",
+    "Output",
+    "Policy",
+    "Run",
+    "Stream",
+    "TopicLayout",
+    "lines_in",
+    "load",
+    "with_lines",
+]
+
+_REFERENCE = re.compile(r"\$(?P<escape>\$)?\{(?:(?P<body>[^}]*)\})?")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def load(path: Path, environ: Mapping[str, str]) -> Config:
+    """`${NAME}` in any text stands for a variable of `environ`, `${file:/path}` for a file's content: for secrets."""
+    text = _read(path)
+    references = _References(environ)
+    settings = references.resolve(tomllib.loads(text))
+    defaulted = _default_topics(settings)
+    try:
+        config = Config(**settings)
+    except ConfigError as error:
+        problems = _without_echoes([*references.problems, *error.problems, *topic_clashes(settings)], defaulted)
+    else:
+        problems = references.problems
+    if problems:
+        raise ConfigError(sorted(with_lines(problems, locate(text)), key=lambda problem: problem.line or 0))
+    config._substituted_secrets = tuple(references.secrets)
+    return config
+
+
+def with_lines(problems: Iterable[Problem], lines: Mapping[str, int]) -> list[Problem]:
+    return [problem if problem.line else replace(problem, line=line_of(lines, problem.setting)) for problem in problems]
+
+
+def lines_in(path: Path) -> dict[str, int]:
+    return locate(_read(path))
+
+
+def _read(path: Path) -> str:
+    """The file's text, known to be TOML."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        tomllib.loads(text)
+    except OSError as error:
+        raise ConfigError([Problem(str(path), f"cannot be read: {error.strerror}", "name it with -c FILE")]) from None
+    except UnicodeDecodeError:
+        raise ConfigError([Problem(str(path), "is not UTF-8 text", "save it as UTF-8")]) from None
+    except tomllib.TOMLDecodeError as error:
+        reason, _, place = str(error).partition(" (at ")
+        at_line = re.match(r"line (\d+)", place)
+        line = int(at_line[1]) if at_line else text.rstrip().count("\n") + 1
+        hint = "texts need quotes, and a key stands once in its table"
+        raise ConfigError([Problem(str(path), f"not valid TOML: {reason}", hint, line)]) from None
+    return text
+
+
+def _default_topics(settings: dict[str, Any]) -> set[str]:
+    """Names the join's side topics after the output, and tells which settings the file did not write."""
+    output, join = settings.get("output"), settings.get("join")
+    if not isinstance(join, dict):
+        return set()
+    topic = output.get("topic") if isinstance(output, dict) else None
+    defaults = {"dead_letter_topic": f"{topic}.dead-letter", "late_topic": f"{topic}.late"}
+    missing = {name: default for name, default in defaults.items() if name not in join}
+    join.update(missing)
+    return {f"join.{name}" for name in missing}
+
+
+def _without_echoes(problems: Iterable[Problem], defaulted: set[str]) -> list[Problem]:
+    """The first problem of each setting; and none of a name that was derived from an output topic that has its own."""
+    first: dict[str, Problem] = {}
+    for problem in problems:
+        first.setdefault(problem.setting, problem)
+    derived = defaulted if {"output", "output.topic"} & first.keys() else set()
+    return [problem for setting, problem in first.items() if setting not in derived]
+
+
+class _References:
+    """Replaces `${…}` in a tree of settings, and remembers what must never be shown."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self.problems: list[Problem] = []
+        self.secrets: list[str] = []
+
+    def resolve(self, settings: dict[str, Any]) -> dict[str, Any]:
+        return {name: self._value(value, name) for name, value in settings.items()}
+
+    def _value(self, value: Any, setting: str) -> Any:
+        if isinstance(value, dict):
+            return {name: self._value(inner, f"{setting}.{name}") for name, inner in value.items()}
+        if isinstance(value, list):
+            return [self._value(inner, setting) for inner in value]
+        if isinstance(value, str):
+            return _REFERENCE.sub(lambda reference: self._text(reference, setting), value)
+        return value
+
+    def _text(self, reference: re.Match[str], setting: str) -> str:
+        if reference["escape"]:
+            return reference[0].removeprefix("$")
+        body = reference["body"] or ""
+        if body.startswith("file:"):
+            text = self._file(body.removeprefix("file:"), setting)
+            secret = True
+        else:
+            text = self._variable(body, setting)
+            secret = is_secret_variable(body) or is_secret(setting)
+        if text and secret:
+            self.secrets.append(text)
+        return text
+
+    def _variable(self, name: str, setting: str) -> str:
+        if not _VARIABLE.fullmatch(name):  # not repeated: it may be part of a pasted password
+            self._fail(setting, "${…} holds no variable name", "write ${NAME}, ${file:/path}, or $${ for a plain ${")
+        elif name not in self._environ:
+            self._fail(setting, f"the environment variable {name} is not set", f"export {name}=…")
+        return self._environ.get(name, "")
+
+    def _file(self, name: str, setting: str) -> str:
+        try:
+            return Path(name).read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            self._fail(setting, f"the file {name} cannot be read: {reason}", "check the path and its rights")
+            return ""
+
+    def _fail(self, setting: str, message: str, suggestion: str) -> None:
+        self.problems.append(Problem(setting, message, suggestion))

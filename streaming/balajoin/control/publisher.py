@@ -1,0 +1,93 @@
+"""Publishing from inside an operator: everything is acknowledged by the broker before the operator's batch ends.
+
+A replayed batch publishes again, so consumers of these topics see each record at least once.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka import KafkaException, Producer
+
+from balajoin.errors import KafkaError
+
+_FLUSH_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Record:
+    key: bytes | None
+    value: bytes | None
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Publisher:
+    """`options` are librdkafka's. Holds no connection itself: it travels to the workers inside the operators."""
+
+    options: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> "Publisher":
+        return cls(tuple(sorted(options.items())))
+
+    def publish(self, topic: str, records: Iterable[Record]) -> None:
+        producer = _producer(self.options)
+        failures: list[ClientError] = []
+        too_large: list[Record] = []
+
+        def send(record: Record) -> None:
+            def delivered(error: ClientError | None, _: Any) -> None:
+                if error is None:
+                    return
+                if error.code() == ClientError.MSG_SIZE_TOO_LARGE and record.value:
+                    too_large.append(record)
+                else:
+                    failures.append(error)
+
+            while True:
+                try:
+                    producer.produce(
+                        topic,
+                        key=record.key,
+                        value=record.value,
+                        headers=[(name, text.encode()) for name, text in record.headers.items()],
+                        on_delivery=delivered,
+                    )
+                    return
+                except BufferError:
+                    producer.poll(0.1)
+                except KafkaException as refused:
+                    delivered(refused.args[0], None)
+                    return
+
+        for record in records:
+            send(record)
+        unsent = producer.flush(_FLUSH_SECONDS)
+        for record in too_large:
+            omitted = {**record.headers, "balajoin-omitted-bytes": str(len(record.value or b""))}
+            send(Record(record.key, None, omitted))
+        if too_large:
+            unsent = producer.flush(_FLUSH_SECONDS)
+        if failures or unsent:
+            reason = failures[0].str() if failures else f"{unsent} records not acknowledged in {_FLUSH_SECONDS} s"
+            raise KafkaError(f"cannot write to topic {topic}: {reason}. Create it with `balajoin topics`, check its ACLs")
+
+    def __repr__(self) -> str:
+        return "Publisher(…)"
+
+
+@lru_cache(maxsize=4)
+def _producer(options: tuple[tuple[str, str], ...]) -> Producer:
+    """One producer a process and broker: opening one costs ~100 ms, and operators are made anew each batch."""
+    silent = logging.getLogger("balajoin.librdkafka")
+    defaults = {
+        "enable.idempotence": "true",
+        "linger.ms": "5",
+        "compression.type": "lz4",
+        "message.max.bytes": "1000000000",  # the broker's limit decides, not the client's
+    }
+    return Producer({**defaults, **dict(options)}, logger=silent)

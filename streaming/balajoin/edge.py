@@ -1,0 +1,160 @@
+"""Where records enter: Kafka's columns become key bytes, their hash, time and value; what has no key or time leaves.
+
+All of it is Spark SQL, compiled by Spark: no Python sees a single record.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, DataType, DateType, StringType, StructType, TimestampNTZType, TimestampType
+
+from balajoin import clients, keys
+from balajoin.blocks import Side
+from balajoin.config import JoinSettings, Kafka, Stream
+from balajoin.errors import ConfigError, Problem
+
+KAFKA_COLUMNS = StructType.fromDDL(
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+)
+
+_JSON = "json:"
+
+
+@dataclass(frozen=True)
+class Typed:
+    """The types of one stream's expressions."""
+
+    key: DataType
+    value: DataType
+
+
+@contextmanager
+def lenient(spark: SparkSession) -> Iterator[None]:
+    """Within, a failing cast gives null, and so a dead letter. ANSI mode would end the query at the first bad record.
+
+    An expression keeps the mode it was analysed in.
+    """
+    name = "spark.sql.ansi.enabled"
+    before = spark.conf.get(name)
+    spark.conf.set(name, "false")
+    try:
+        yield
+    finally:
+        spark.conf.set(name, before)
+
+
+def sql(setting: str, expression: str) -> str:
+    """Resolves the `json:$.path` shorthand. A time may be ISO text or milliseconds since the epoch."""
+    if not expression.startswith(_JSON):
+        return expression
+    path = expression.removeprefix(_JSON).strip().replace("\\", "\\\\").replace("'", "\\'")
+    text = f"get_json_object(cast(value as string), '{path}')"
+    if setting.endswith(".time"):
+        return f"coalesce(timestamp_millis(try_cast({text} as bigint)), try_cast({text} as timestamp))"
+    return text
+
+
+def records(spark: SparkSession, stream: Stream, kafka: Kafka, settings: JoinSettings) -> DataFrame:
+    reader = (
+        spark.readStream.format("kafka")
+        .options(**clients.spark_reader_options(kafka))
+        .option("subscribe", stream.topic)
+        .option("startingOffsets", stream.starting_offsets)
+    )
+    if settings.max_rows_per_batch:
+        reader = reader.option("maxOffsetsPerTrigger", settings.max_rows_per_batch)
+    return reader.load()
+
+
+def types(spark: SparkSession, probe: Stream, build: Stream) -> tuple[Typed, Typed]:
+    """The types of both streams' expressions; raises ConfigError with all that is wrong with them."""
+    problems: list[Problem] = []
+    found = {}
+    empty = spark.createDataFrame([], KAFKA_COLUMNS)
+    with lenient(spark):
+        for name, stream in (("probe", probe), ("build", build)):
+            for part in ("key", "time", "value"):
+                setting = f"{name}.{part}"
+                try:
+                    found[setting] = empty.select(F.expr(sql(setting, getattr(stream, part)))).schema[0].dataType
+                except (AnalysisException, ParseException) as error:
+                    problems.append(Problem(setting, _first_sentence(error), "an SQL expression over Kafka's columns"))
+    for setting, type_ in found.items():
+        if complaint := _TYPE_CHECKS[setting.partition(".")[2]](type_):
+            problems.append(Problem(setting, complaint))
+    if not problems and found["probe.key"] != found["build.key"]:
+        problems.append(
+            Problem(
+                "build.key",
+                f"is {found['build.key'].simpleString()}, but probe.key is {found['probe.key'].simpleString()}",
+                "cast one to the type of the other",
+            )
+        )
+    if problems:
+        raise ConfigError(problems)
+    return (
+        Typed(found["probe.key"], found["probe.value"]),
+        Typed(found["build.key"], found["build.value"]),
+    )
+
+
+def expression_problems(spark: SparkSession, probe: Stream, build: Stream) -> list[Problem]:
+    try:
+        types(spark, probe, build)
+    except ConfigError as error:
+        return list(error.problems)
+    return []
+
+
+def rows(records: DataFrame, side: Side, stream: Stream, typed: Typed, hash_bits: int = 64) -> DataFrame:
+    """One row a record. A record without key or time keeps its original, for the dead-letter topic.
+
+    `hash_bits` below 64 forces collisions, for tests.
+    """
+    with lenient(records.sparkSession):
+        key = keys.to_bytes(F.expr(sql(f"{side}.key", stream.key)), typed.key)
+        time = F.unix_micros(F.expr(sql(f"{side}.time", stream.time)).cast("timestamp"))
+        value = F.expr(sql(f"{side}.value", stream.value)).cast("binary")
+        dead = key.isNull() | time.isNull()
+        return records.select(
+            _hash(key, hash_bits).alias("hash"),
+            time.alias("time"),
+            "partition",
+            "offset",
+            key.alias("key"),
+            value.alias("value"),
+            F.when(dead, F.col("key")).alias("dead_key"),
+            F.when(dead, F.col("value")).alias("dead_value"),
+        )
+
+
+def _hash(key: Column, bits: int) -> Column:
+    full = F.xxhash64(key)
+    return full if bits == 64 else full.bitwiseAND(F.lit((1 << bits) - 1))
+
+
+def _time_complaint(type_: DataType) -> str | None:
+    if isinstance(type_, TimestampType | TimestampNTZType | DateType):
+        return None
+    return f"is {type_.simpleString()}, not a timestamp: use timestamp_millis(…) or try_to_timestamp(…)"
+
+
+def _value_complaint(type_: DataType) -> str | None:
+    if isinstance(type_, BinaryType | StringType):
+        return None
+    return f"is {type_.simpleString()}, not binary or string: use to_json(…) or cast it"
+
+
+_TYPE_CHECKS: dict[str, Callable[[DataType], str | None]] = {
+    "key": keys.refusal,
+    "time": _time_complaint,
+    "value": _value_complaint,
+}
+
+
+def _first_sentence(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]

@@ -1,0 +1,72 @@
+"""The result as records of the output topic."""
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, DataType, StringType
+
+from balajoin.config import Output
+from balajoin.edge import lenient
+from balajoin.errors import ConfigError, Problem
+
+ID_HEADER = "balajoin-id"
+
+
+def to_kafka_columns(joined: DataFrame, output: Output) -> DataFrame:
+    """key, value and headers as Spark's Kafka sink takes them. The id travels as a header, whatever the value is."""
+    with lenient(joined.sparkSession):
+        try:
+            value = F.expr(output.value) if output.value else _default_value(joined)
+            shaped = joined.select(
+                F.col("key").cast(_key_type(joined.schema["key"].dataType)).alias("key"),
+                value.alias("value"),
+                F.array(F.struct(F.lit(ID_HEADER).alias("key"), F.col("id").cast("binary").alias("value"))).alias(
+                    "headers"
+                ),
+            )
+        except (AnalysisException, ParseException) as error:
+            message = str(error).strip().splitlines()[0]
+            columns = ", ".join(joined.columns)
+            raise ConfigError([Problem("output.value", message, f"an SQL expression over {columns}")]) from error
+    type_ = shaped.schema["value"].dataType
+    if not isinstance(type_, BinaryType | StringType):
+        complaint = f"is {type_.simpleString()}, not binary or string"
+        raise ConfigError([Problem("output.value", complaint, "wrap it in to_json(…) or cast it")])
+    return shaped
+
+
+def expression_problems(spark: SparkSession, joined: DataFrame, output: Output) -> list[Problem]:
+    try:
+        to_kafka_columns(joined, output)
+    except ConfigError as error:
+        return list(error.problems)
+    return []
+
+
+def _key_type(type_: DataType) -> str:
+    return "binary" if isinstance(type_, BinaryType) else "string"
+
+
+def _default_value(joined: DataFrame) -> Column:
+    """One JSON object. A value that is not UTF-8 text stands under `…_base64` instead."""
+    return F.to_json(
+        F.struct(
+            F.col("id"),
+            *_text("key", joined),
+            *_text("probe_value", joined),
+            F.col("probe_time"),
+            *_text("build_value", joined),
+            F.col("build_time"),
+        )
+    )
+
+
+def _text(name: str, joined: DataFrame) -> list[Column]:
+    if not isinstance(joined.schema[name].dataType, BinaryType):
+        return [F.col(name)]
+    text = F.col(name).cast("string")
+    valid = F.is_valid_utf8(text)
+    return [
+        F.when(valid, text).alias(name),
+        F.when(~valid, F.base64(name)).alias(f"{name}_base64"),
+    ]

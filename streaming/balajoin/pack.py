@@ -1,0 +1,74 @@
+"""Packing at the edge: thousands of rows of one Kafka partition become one row that holds a block, before any shuffle."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from balajoin.blocks import MAX_BLOCK_BYTES, ROWS, SIDES, Side, encode_all, pieces
+from balajoin.control.publisher import Publisher
+from balajoin.control.rejects import dead_letters
+from balajoin.hashing import source_label
+from balajoin.worker import settle
+
+PACKED = "source bigint, side string, partition int, first_offset bigint, latest bigint, block binary"
+_PACKED_SCHEMA = pa.schema(
+    [
+        ("source", pa.int64()),
+        ("side", pa.string()),
+        ("partition", pa.int32()),
+        ("first_offset", pa.int64()),
+        ("latest", pa.int64()),
+        ("block", pa.binary()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Packer:
+    side: Side
+    topic: str
+    nodes: int
+    dead_letter_topic: str
+    publisher: Publisher
+
+    def as_function(self) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+        def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            settle()
+            for batch in batches:
+                yield from self.pack(batch)
+
+        return pack
+
+    def pack(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        alive = self._bury_dead(batch)
+        for rows in _by_partition(pa.Table.from_batches([alive.select(ROWS.names)]).cast(ROWS)):
+            for piece in pieces([rows], MAX_BLOCK_BYTES):
+                partition = piece.column("partition")[0].as_py()
+                number = len(SIDES) * partition + SIDES.index(self.side)
+                packed = [
+                    [source_label(number, self.nodes)],
+                    [self.side],
+                    [partition],
+                    [piece.column("offset")[0].as_py()],
+                    [pc.max(piece.column("time")).as_py()],
+                    encode_all([piece]),
+                ]
+                yield pa.record_batch(packed, schema=_PACKED_SCHEMA)
+
+    def _bury_dead(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not batch.column("key").null_count and not batch.column("time").null_count:
+            return batch
+        dead = pc.or_(pc.is_null(batch.column("key")), pc.is_null(batch.column("time")))
+        self.publisher.publish(self.dead_letter_topic, dead_letters(self.topic, batch.filter(dead)))
+        return batch.filter(pc.invert(dead))
+
+
+def _by_partition(rows: pa.Table) -> Iterator[pa.Table]:
+    """A task reads one Kafka partition, so this is the whole table but where a user coalesced the input."""
+    partitions = np.asarray(rows.column("partition"))
+    for partition in np.unique(partitions):
+        mine = partitions == partition
+        yield rows if mine.all() else rows.filter(pa.array(mine))

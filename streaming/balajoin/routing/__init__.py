@@ -1,0 +1,1 @@
+"""The routing side: which node each row of a source goes to."""

@@ -1,0 +1,148 @@
+"""A Spark session fit for the join, whose JVM neither sees the terminal's Ctrl-C nor outlives the driver."""
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from balajoin.broker import java
+from balajoin.broker.jars import fetch
+from balajoin.errors import SetupError
+from balajoin.failures import innermost_cause
+from balajoin.jvm_output import JvmOutput
+from balajoin.redaction import SECRET_NAMES, is_secret
+
+# A task is tried four times: one lost Python worker does not end the query.
+DEFAULT_MASTER = "local[*,4]"
+
+_BASE_CONF = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.redaction.options.regex": f"{SECRET_NAMES}|url",
+    "spark.redaction.regex": SECRET_NAMES,
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+# Within one machine nothing should listen to the network, nor depend on how the host's name resolves.
+_LOCAL_CONF = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+# On a local disk the default manager runs a shell command per file, where Hadoop's native library is missing: 330 ms
+# instead of 20 for an operator's commit.
+_LOCAL_CHECKPOINT_CONF = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    )
+}
+
+
+def create_session(
+    *,
+    master: str | None,
+    app_name: str,
+    spark_conf: Mapping[str, str],
+    cache: Path,
+    nodes: int | None = None,
+    checkpoint: str | None = None,
+    verbose: bool = False,
+    environ: Mapping[str, str] = os.environ,
+) -> SparkSession:
+    """Starts Spark; `spark_conf` wins over what this module would set.
+
+    Without `checkpoint`, one on the local disk is assumed when the master is local.
+    """
+    if SparkContext._active_spark_context is not None:
+        raise SetupError("a Spark session already runs in this process: stop it first")
+    java.require(environ)
+    conf = session_conf(
+        master=master,
+        app_name=app_name,
+        spark_conf=spark_conf,
+        connector=fetch("connector", cache, environ=environ),
+        nodes=nodes,
+        checkpoint=checkpoint,
+        verbose=verbose,
+    )
+    context = _start(conf)
+    if _is_local(conf["spark.master"]) or "spark.pyspark.python" in conf:
+        # PySpark would take the first `python3` of the PATH, which need not have balajoin
+        context.pythonExec = conf.get("spark.pyspark.python", sys.executable)
+    return SparkSession(context)
+
+
+def session_conf(
+    *,
+    master: str | None,
+    app_name: str,
+    spark_conf: Mapping[str, str],
+    connector: list[Path],
+    nodes: int | None,
+    checkpoint: str | None,
+    verbose: bool,
+) -> dict[str, str]:
+    chosen_master = master or spark_conf.get("spark.master", DEFAULT_MASTER)
+    local = _is_local(chosen_master)
+    log_settings = Path(__file__).with_name("log4j2-spark-verbose.properties" if verbose else "log4j2-spark.properties")
+    added = {
+        "spark.jars": ",".join(map(str, connector)),
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log_settings.as_uri()}",
+    }
+    separators = {"spark.jars": ",", "spark.driver.extraJavaOptions": " "}
+    joined = {name: separators[name].join(filter(None, (ours, spark_conf.get(name)))) for name, ours in added.items()}
+    return {
+        **_BASE_CONF,
+        **(_LOCAL_CONF if local else {}),
+        **(_LOCAL_CHECKPOINT_CONF if _is_on_local_disk(checkpoint, local) else {}),
+        **({"spark.sql.shuffle.partitions": str(nodes)} if nodes else {}),
+        "spark.app.name": app_name,
+        **spark_conf,
+        **joined,
+        "spark.master": chosen_master,
+    }
+
+
+def _start(conf: Mapping[str, str]) -> SparkContext:
+    """A session of its own keeps the JVM and all below it out of reach of the terminal's signals.
+
+    It ends when the driver does, however that dies: the pipe to its standard input breaks.
+    """
+    # The rest follows through the gateway: a command line can be read by every user of the machine.
+    visible = SparkConf(loadDefaults=False).setAll(
+        [(name, value) for name, value in conf.items() if not is_secret(name)]
+    )
+    gateway = SparkContext._gateway or _launch_jvm(visible)
+    complete = SparkConf(_jvm=gateway.jvm).setAll(list(conf.items()))
+    try:
+        return SparkContext(conf=complete, gateway=gateway)
+    except Py4JJavaError as error:
+        cause = innermost_cause(str(error))
+        raise SetupError(f"Spark does not start: {cause}; check run.master and [spark]") from None
+
+
+def _launch_jvm(conf: SparkConf) -> Any:
+    try:
+        with JvmOutput() as output:
+            place = {"start_new_session": True, "stderr": output.file_number}
+            return launch_gateway(conf, place)  # type: ignore[no-untyped-call]
+    except PySparkRuntimeError:
+        raise SetupError(f"the Java process of Spark ended at its start: {output.explanation()}") from None
+
+
+def _is_local(master: str) -> bool:
+    return re.fullmatch(r"local(\[.*\])?", master) is not None
+
+
+def _is_on_local_disk(checkpoint: str | None, local_master: bool) -> bool:
+    return local_master if checkpoint is None else urlsplit(checkpoint).scheme in ("", "file")

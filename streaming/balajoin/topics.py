@@ -1,0 +1,131 @@
+"""Which topics are there, how many partitions they have, and creating those that are missing."""
+
+import logging
+import re
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from balajoin.clients import librdkafka_options
+from balajoin.errors import ConfigError, KafkaError, Problem
+from balajoin.redaction import Redactor, is_secret
+from balajoin.settings import Kafka
+
+_TIMEOUT_S = 10.0
+_CODES = confluent_kafka.KafkaError
+
+# librdkafka would write its retries to stderr; what matters of them is in the error that is raised.
+_silent = logging.getLogger("balajoin.librdkafka")
+_silent.addHandler(logging.NullHandler())
+_silent.propagate = False
+
+_WHAT_TO_DO = {
+    _CODES.TOPIC_AUTHORIZATION_FAILED: "the user may not create it: ask for the right to, or have it created",
+    _CODES.CLUSTER_AUTHORIZATION_FAILED: "the user may not create topics: ask for the right to, or have them created",
+    _CODES.INVALID_REPLICATION_FACTOR: "set topics.replication to at most the number of brokers",
+    _CODES.INVALID_PARTITIONS: "set topics.partitions to a number that the cluster allows",
+}
+
+
+def existing(kafka: Kafka, names: Iterable[str]) -> dict[str, int]:
+    """Partition counts of those topics that exist. Asks for all topics: asking for one by name could create it."""
+    found = _Admin(kafka).partition_counts()
+    return {name: found[name] for name in names if name in found}
+
+
+def partition_count(kafka: Kafka, topic: str) -> int:
+    counts = existing(kafka, [topic])
+    if topic not in counts:
+        raise KafkaError(f"topic {topic} does not exist at {kafka.bootstrap_servers}: create it first")
+    return counts[topic]
+
+
+def create_missing(kafka: Kafka, wanted: Mapping[str, int], replication: int) -> list[str]:
+    """Creates each topic that is not there with its number of partitions; returns the names of those created."""
+    admin = _Admin(kafka)
+    found = admin.partition_counts()
+    missing = {name: partitions for name, partitions in wanted.items() if name not in found}
+    if missing:
+        admin.create(missing, replication)
+    return list(missing)
+
+
+class _Admin:
+    def __init__(self, kafka: Kafka) -> None:
+        self._servers = kafka.bootstrap_servers
+        options = librdkafka_options(kafka)
+        self._redactor = Redactor(value for name, value in options.items() if is_secret(name))
+        self._complaints: list[confluent_kafka.KafkaError] = []
+        arguments: dict[str, Any] = {**options, "error_cb": self._complaints.append}
+        try:
+            self._client = AdminClient(arguments, logger=_silent)
+        except confluent_kafka.KafkaException as error:
+            raise _refused(error.args[0].str(), options, self._redactor) from None
+
+    def partition_counts(self) -> dict[str, int]:
+        try:
+            metadata = self._client.list_topics(timeout=_TIMEOUT_S)
+        except confluent_kafka.KafkaException as error:
+            raise self._unreachable(error.args[0]) from None
+        return {name: len(topic.partitions) for name, topic in metadata.topics.items() if topic.error is None}
+
+    def create(self, topics: Mapping[str, int], replication: int) -> None:
+        new = [NewTopic(name, num_partitions=count, replication_factor=replication) for name, count in topics.items()]
+        for name, future in self._client.create_topics(new, request_timeout=_TIMEOUT_S).items():
+            try:
+                future.result(timeout=2 * _TIMEOUT_S)
+            except confluent_kafka.KafkaException as error:
+                self._check_creation(name, error.args[0])
+        self._await_visible(topics)
+
+    def _check_creation(self, name: str, error: confluent_kafka.KafkaError) -> None:
+        if error.code() == _CODES.TOPIC_ALREADY_EXISTS:  # someone was faster
+            return
+        hint = _WHAT_TO_DO.get(error.code(), "ask those who run the cluster")
+        raise KafkaError(f"topic {name} cannot be created: {_sentence(self._redactor(error.str()))}; {hint}")
+
+    def _await_visible(self, names: Iterable[str]) -> None:
+        """A new topic takes a moment to reach all brokers; a query started before would not find it."""
+        deadline = time.monotonic() + _TIMEOUT_S
+        while not set(names) <= self.partition_counts().keys():
+            if time.monotonic() > deadline:
+                raise KafkaError(f"created topics do not show up at {self._servers}: try again in a moment")
+            time.sleep(0.1)
+
+    def _unreachable(self, error: confluent_kafka.KafkaError) -> KafkaError:
+        self._client.poll(0)  # hands over what the network threads complained about
+        cause = next((each for each in self._complaints if each.code() != _CODES._ALL_BROKERS_DOWN), error)
+        hint = (
+            "check user, password and sasl.mechanism"
+            if cause.code() == _CODES._AUTHENTICATION
+            else ("check kafka.bootstrap_servers, that a broker runs there, and security.protocol")
+        )
+        reason = _sentence(self._redactor(cause.str()))
+        return KafkaError(f"cannot reach Kafka at {self._servers} ({reason}): {hint}")
+
+
+def _refused(complaint: str, options: Iterable[str], redactor: Redactor) -> ConfigError:
+    blamed = max((name for name in options if name in complaint), key=len, default="")
+    setting = f"kafka.options.{blamed}" if blamed else "kafka.options"
+    if "JAAS" in complaint:
+        hint = "write sasl.username and sasl.password instead, or move it to [kafka.java]"
+        problem = Problem("kafka.options.sasl.jaas.config", "only Spark's client knows this", hint)
+    elif "No such configuration property" in complaint:
+        problem = Problem(
+            setting, "librdkafka does not know this", "what only Spark's client knows goes to [kafka.java]"
+        )
+    elif "Invalid value" in complaint:
+        problem = Problem(setting, "librdkafka does not take this value", "see librdkafka's CONFIGURATION.md")
+    else:
+        problem = Problem(setting, _sentence(redactor(complaint)).removeprefix("Failed to create admin client: "))
+    return ConfigError([problem])
+
+
+def _sentence(reason: str) -> str:
+    """One line, without the parts in which librdkafka speaks of its own connections."""
+    reason = re.sub(r"^\S+/\S+: |\(after \d+ms in state \w+\)", "", reason)
+    return " ".join(reason.split()).rstrip(".")

@@ -1,0 +1,72 @@
+"""A broker, topics and a Spark session for whoever asks. Imports are inside, so that pure tests start at once."""
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+    from pyspark.sql import SparkSession
+
+    from balajoin.broker import EmbeddedKafka
+
+settings.register_profile("local", deadline=None, print_blob=True)
+settings.register_profile("ci", settings.get_profile("local"), derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+_VISIBLE_WITHIN_S = 10
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator["EmbeddedKafka"]:
+    from balajoin.broker import EmbeddedKafka, default_cache, fetch
+
+    jars = fetch("broker", default_cache(os.environ))
+    with EmbeddedKafka(tmp_path_factory.mktemp("broker"), jars) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def bootstrap(broker: "EmbeddedKafka") -> str:
+    return broker.bootstrap_servers
+
+
+@pytest.fixture(scope="session")
+def admin(bootstrap: str) -> "AdminClient":
+    from confluent_kafka.admin import AdminClient
+
+    return AdminClient({"bootstrap.servers": bootstrap})
+
+
+@pytest.fixture
+def make_topic(admin: "AdminClient") -> Callable[..., str]:
+    from confluent_kafka.cimpl import NewTopic
+
+    def make(prefix: str = "t", partitions: int = 2, **config: str) -> str:
+        """`config` takes Kafka's names with underscores: `retention_ms="1000"`."""
+        name = f"{prefix}-{uuid.uuid4().hex[:12]}"
+        dotted = {key.replace("_", "."): value for key, value in config.items()}
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dotted)
+        admin.create_topics([topic])[name].result(timeout=_VISIBLE_WITHIN_S)
+        return name
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator["SparkSession"]:
+    from balajoin.broker import default_cache
+    from balajoin.session import create_session
+
+    session = create_session(
+        master="local[2,4]",
+        app_name="tests",
+        spark_conf={"spark.sql.shuffle.partitions": "4"},
+        cache=default_cache(os.environ),
+    )
+    yield session
+    session.stop()
