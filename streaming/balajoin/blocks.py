@@ -43,10 +43,11 @@ def encode_all(tables: Sequence[pa.Table]) -> pa.BinaryArray:
         with pa.ipc.new_stream(sink, rows.schema) as writer:
             writer.write_table(rows)
         ends.append(sink.tell())
-    return pa.Array.from_buffers(pa.binary(), len(tables), [None, pa.py_buffer(np.array(ends, np.int32)), sink.getvalue()])
+    positions = pa.py_buffer(np.array(ends, np.int32))
+    return pa.Array.from_buffers(pa.binary(), len(tables), [None, positions, sink.getvalue()])
 
 
-def decode(block: bytes) -> pa.Table:
+def decode(block: bytes | pa.Buffer) -> pa.Table:
     try:
         rows = pa.ipc.open_stream(block).read_all()
     except (pa.ArrowException, OSError, ValueError) as broken:

@@ -20,7 +20,7 @@ def decode(kind: str, version: int, data: bytes) -> dict[str, Any]:
         raise StateError(f"the {kind} state is damaged: restore the checkpoint from a copy, or start with a new one")
     written = json.loads(data[8:])
     if written["kind"] != kind:
-        raise StateError(f"found {written['kind']} state where {kind} state belongs: is this checkpoint another join's?")
+        raise StateError(f"found {written['kind']} state instead of {kind} state: is this checkpoint another join's?")
     if written["version"] != version:
         raise StateError(
             f"the {kind} state has version {written['version']}, this balajoin reads version {version}: "

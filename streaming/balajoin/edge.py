@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import BinaryType, DataType, DateType, StringType, StructType, TimestampNTZType, TimestampType
+from pyspark.sql.types import BinaryType, DataType, DateType, StringType, TimestampNTZType, TimestampType
 
 from balajoin import clients, keys
 from balajoin.blocks import Side
 from balajoin.config import JoinSettings, Kafka, Stream
 from balajoin.errors import ConfigError, Problem
 
-KAFKA_COLUMNS = StructType.fromDDL(
+KAFKA_COLUMNS = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 )
 
@@ -39,7 +39,7 @@ def lenient(spark: SparkSession) -> Iterator[None]:
     An expression keeps the mode it was analysed in.
     """
     name = "spark.sql.ansi.enabled"
-    before = spark.conf.get(name)
+    before = str(spark.conf.get(name))
     spark.conf.set(name, "false")
     try:
         yield

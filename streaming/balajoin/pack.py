@@ -1,4 +1,4 @@
-"""Packing at the edge: thousands of rows of one Kafka partition become one row that holds a block, before any shuffle."""
+"""Packing at the edge, before any shuffle: thousands of rows of one Kafka partition become one row with a block."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

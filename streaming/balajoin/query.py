@@ -3,16 +3,22 @@
 import tempfile
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from balajoin import clients, edge, results, topics
+from balajoin.blocks import Side
 from balajoin.compute.join import JoinSpec
 from balajoin.compute.processor import JOINED, Late, NodeProcessor
 from balajoin.config import JoinSettings, Kafka, Stream
 from balajoin.control.publisher import Publisher
+from balajoin.hashing import node_labels
 from balajoin.pack import PACKED, Packer
 from balajoin.routing.router import ROUTED, STATE, Router
+
+ROUTED_ROWS = "balajoin_routed_rows"
+"""Under this name the query's progress tells, in `observedMetrics`, how many rows each node was sent."""
 
 _REQUIRED_CONF = {
     "spark.sql.adaptive.enabled": "false",  # it would change the number of state partitions
@@ -44,16 +50,18 @@ def join(
     probe_types, build_types = edge.types(spark, probe, build)
     publisher = Publisher.of(clients.librdkafka_options(kafka))
 
-    packed = None
-    for side, stream, typed in (("probe", probe, probe_types), ("build", build, build_types)):
+    def packed(side: Side, stream: Stream, typed: edge.Typed) -> DataFrame:
         packer = Packer(side, stream.topic, settings.nodes, settings.dead_letter_topic, publisher)
         records = edge.records(spark, stream, kafka, settings)
-        blocks = edge.rows(records, side, stream, typed, hash_bits).mapInArrow(packer.as_function(), PACKED)
-        packed = blocks if packed is None else packed.unionAll(blocks)
+        return edge.rows(records, side, stream, typed, hash_bits).mapInArrow(packer.as_function(), PACKED)
 
     router = Router(settings.policy, settings.nodes, settings.lateness_ms * 1000)
-    routed = packed.groupBy("source").applyInPandasWithState(
-        router.as_function(), ROUTED, STATE, "append", GroupStateTimeout.NoTimeout
+    routed = (
+        packed("probe", probe, probe_types)
+        .unionAll(packed("build", build, build_types))
+        .groupBy("source")
+        .applyInPandasWithState(router.as_function(), ROUTED, STATE, "append", GroupStateTimeout.NoTimeout)
+        .observe(ROUTED_ROWS, *_rows_by_node(settings.nodes))
     )
 
     spec = JoinSpec(
@@ -79,3 +87,10 @@ def join(
         NodeProcessor(settings.nodes, spec, late, cache), JOINED, "append", "none"
     )
     return results.named(joined, probe_types, build_types)
+
+
+def _rows_by_node(nodes: int) -> list[Column]:
+    return [
+        F.coalesce(F.sum(F.when(F.col("node") == label, F.col("rows"))), F.lit(0)).alias(f"node_{node}")
+        for node, label in enumerate(node_labels(nodes))
+    ]

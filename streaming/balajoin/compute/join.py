@@ -10,17 +10,20 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from balajoin import codec
-from balajoin.blocks import SIDES, Side, longs, pieces
+from balajoin.blocks import SIDES, Side, binary, longs, pieces
 from balajoin.compute.index import Window, matches
 from balajoin.compute.store import BlockStore, Durable
-from balajoin.compute.watermarks import BEGINNING, Watermark
+from balajoin.compute.watermarks import BEGINNING, ActivityClock, Watermark
 from balajoin.errors import StateError
 
 _STATE_VERSION = 1
+_MAX_PAIRS = 1 << 16
+_MAX_PAIRS_BYTES = 64 << 20
 
 PAIRS = pa.schema(
     [
@@ -88,25 +91,22 @@ class Node:
         self._spec = spec
         self.late: list[LateRows] = []
         if state is None:
-            self._lineage = uuid4().hex
-            self._batches = 0
+            self._lineage = self._seal = uuid4().hex
+            self._clock = ActivityClock(spec.idle_after_ms)
             self._watermarks = {side: Watermark(spec.idle_after_ms) for side in SIDES}
             next_number = 0
         else:
             head = codec.decode("node", _STATE_VERSION, state)
             _refuse_other_pins(head["pins"], spec.pins)
             self._lineage = head["lineage"]
-            self._batches = head["batches"]
+            self._seal = head["seal"]
+            self._clock = ActivityClock(spec.idle_after_ms, *head["clock"])
             self._watermarks = {
                 side: Watermark.from_state(head["watermarks"][side], spec.idle_after_ms) for side in SIDES
             }
             next_number = head["next_number"]
         self.store = BlockStore(durable, cache / self._lineage / f"node-{node}", spec.slice_us)
         self.store.open(next_number, self._seal)
-
-    @property
-    def _seal(self) -> str:
-        return f"batch-{self._batches}"
 
     def watermark(self, side: Side) -> int:
         return self._watermarks[side].current
@@ -129,7 +129,9 @@ class Node:
         if previous["probe"] > BEGINNING:
             self.store.expire("build", previous["probe"] - self._spec.before_us)
         self._advance(arrivals)
-        self._batches += 1
+        self._seal = (
+            uuid4().hex
+        )  # names this very state: a repeat of the batch, or a copy of the checkpoint, has another
         self.store.close(self._seal)
 
     def state(self) -> bytes:
@@ -139,7 +141,8 @@ class Node:
             {
                 "pins": self._spec.pins,
                 "lineage": self._lineage,
-                "batches": self._batches,
+                "seal": self._seal,
+                "clock": [self._clock.now_ms, self._clock.batch_ms],
                 "next_number": self.store.next_number,
                 "watermarks": {side: self._watermarks[side].to_state() for side in SIDES},
             },
@@ -150,7 +153,7 @@ class Node:
         window = self._spec.window(side)
         times = longs(piece, "time")
         for run in self.store.runs(other, int(times.min()) + window.lower, int(times.max()) + window.upper):
-            for mine, theirs in matches(piece, run.index, run.rows, window):
+            for mine, theirs in matches(piece, run.index, run.rows, window, _pairs_at_once(piece, run.rows)):
                 if side == "probe":
                     yield _pairs(piece, mine, run.rows, theirs)
                 else:
@@ -163,13 +166,19 @@ class Node:
                 self.late.append(LateRows(arrival.side, watermark, rows.filter(pa.array(late))))
 
     def _advance(self, arrivals: Sequence[Arrival]) -> None:
-        now_ms = max((a.now_ms for a in arrivals), default=0)
+        now_ms = self._clock.tick(max(a.now_ms for a in arrivals))
         for side, watermark in self._watermarks.items():
             watermark.expect(range(self._spec.sources[side]), now_ms)
         for arrival in arrivals:
-            self._watermarks[arrival.side].observe(arrival.source, arrival.watermark, arrival.now_ms)
+            self._watermarks[arrival.side].observe(arrival.source, arrival.watermark, now_ms)
         for watermark in self._watermarks.values():
             watermark.advance(now_ms)
+
+
+def _pairs_at_once(one: pa.Table, other: pa.Table) -> int:
+    """A large value may be copied into every pair: as many as fit, if all had the largest."""
+    widest = sum(int(np.diff(binary(rows, column)[0]).max()) for rows in (one, other) for column in ("key", "value"))
+    return max(1, min(_MAX_PAIRS, _MAX_PAIRS_BYTES // max(1, widest)))
 
 
 def _pairs(probe: pa.Table, probe_rows: Any, build: pa.Table, build_rows: Any) -> pa.Table:
@@ -191,5 +200,3 @@ def _refuse_other_pins(written: dict[str, Any], given: dict[str, Any]) -> None:
                 f"{setting} is {value!r}, but the checkpoint was made with {written.get(setting)!r}: stored rows are "
                 f"placed by it. Set it back, or use a new checkpoint location"
             )
-
-

@@ -7,8 +7,9 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from balajoin import blocks
 from balajoin.blocks import Side, decode
 from balajoin.compute.join import Arrival, JoinSpec, Node
 from balajoin.control.publisher import Publisher
@@ -20,6 +21,10 @@ JOINED = (
     "key binary, probe_value binary, probe_time bigint, probe_partition int, probe_offset bigint, "
     "build_value binary, build_time bigint, build_partition int, build_offset bigint"
 )
+
+
+_FRAME_ROWS = 1 << 16
+_FRAME_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -48,24 +53,13 @@ class NodeProcessor(StatefulProcessor):
         self._blocks = StateBlocks(handle.getMapState("blocks", "number bigint", "block binary"))
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
-        import time; T=[time.process_time()]; W=[time.time()]
         settle()
-        T.append(time.process_time()); W.append(time.time())
         head = self._head.get()
         state = bytes(head[0]) if head is not None else None
         node = Node(self._spec, state, self._blocks, self._cache, self._node_of[key[0]])
-        T.append(time.process_time()); W.append(time.time())
-        arr=[_arrival(row) for frame in rows for row in frame.itertuples(index=False)]
-        T.append(time.process_time()); W.append(time.time())
-        y=0; yw=0
-        for pairs in node.process(arr):
-            f=_frame(pairs)
-            a=time.process_time(); aw=time.time()
-            yield f
-            y+=time.process_time()-a; yw+=time.time()-aw
-        T.append(time.process_time()-y); W.append(time.time()-yw)
-        import numpy as np
-        open("/tmp/w/prof","a").write(f"cpu {np.round(np.diff(T),3)} yield {y:.3f} wall {np.round(np.diff(W),3)} yield {yw:.3f}\n")
+        arrivals = [_arrival(row) for frame in rows for row in frame.itertuples(index=False)]
+        for pairs in gathered(node.process(arrivals)):
+            yield _frame(pairs)
         self._late.publish(node)
         self._head.update((node.state(),))
 
@@ -93,12 +87,25 @@ class StateBlocks:
         self._state.removeKey((number,))
 
     def items(self) -> Iterable[tuple[int, bytes]]:
-        for number, block in self._state.iterator():
-            yield number[0], bytes(block[0])
+        """One by one: a single answer with all of them could pass the 2 GiB that Spark's protocol allows."""
+        for number in sorted(key[0] for key in self._state.keys()):  # noqa: SIM118 - not a dict
+            yield number, bytes(self._state.getValue((number,))[0])
 
 
 def _arrival(row: Any) -> Arrival:
     return Arrival(row.side, int(row.source), int(row.watermark), int(row.now_ms), [decode(row.block)])
+
+
+def gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Each frame costs Spark a round trip, so that small ones wait for others."""
+    waiting: list[pa.Table] = []
+    for table in tables:
+        waiting.append(table)
+        if sum(t.num_rows for t in waiting) >= _FRAME_ROWS or sum(t.nbytes for t in waiting) >= _FRAME_BYTES:
+            yield blocks.concat(waiting)
+            waiting = []
+    if waiting:
+        yield blocks.concat(waiting)
 
 
 def _frame(pairs: pa.Table) -> pd.DataFrame:

@@ -24,6 +24,8 @@ _log = logging.getLogger(__name__)
 # A tier holds runs within this factor of each other in size; that many of them become one of the next tier. So a row is
 # merged log_8(rows) times, in local files, and a look-up meets at most 7 runs a tier.
 _FANOUT = 8
+# A batch that spans many slices, as in a catch-up, is stored by wider ones: its blocks shall not become tiny.
+_MAX_SLICES_A_PIECE = 16
 # Merging beyond this would pause a batch for longer than the look-ups it saves.
 _MAX_MERGED_BYTES = 256 << 20
 
@@ -104,8 +106,10 @@ class BlockStore:
     def add(self, side: Side, rows: pa.Table) -> None:
         """Stores a single-chunk table; afterwards look-ups find it."""
         times = longs(rows, "time")
-        slices = times // self._slice_us
-        numbers, members = np.unique(slices, return_inverse=True)
+        width = self._slice_us
+        while int(times.max()) // width - int(times.min()) // width >= _MAX_SLICES_A_PIECE:
+            width *= 2
+        numbers, members = np.unique(times // width, return_inverse=True)
         for part in partition_by(rows, members.astype(np.int32), len(numbers)):
             single = concat([part])
             self._durable.put(self.next_number, _tagged(side, single))
@@ -161,7 +165,7 @@ class BlockStore:
     def _add_run(self, side: Side, blocks: tuple[int, ...], rows: pa.Table) -> None:
         times = longs(rows, "time")
         earliest, latest = int(times.min()), int(times.max())
-        info = RunInfo(side, earliest // self._slice_us, blocks, rows.num_rows, rows.nbytes, earliest, latest)
+        info = RunInfo(side, latest // self._slice_us, blocks, rows.num_rows, rows.nbytes, earliest, latest)
         self._runs.append(Run(info, rows=rows))
 
     def _written(self, run: Run) -> Run:
@@ -192,6 +196,4 @@ def _tagged(side: Side, rows: pa.Table) -> bytes:
 
 
 def _with_side(block: bytes) -> tuple[pa.Table, Side]:
-    return concat([decode(memoryview(block)[1:])]), SIDES[block[0]]
-
-
+    return concat([decode(pa.py_buffer(block).slice(1))]), SIDES[block[0]]

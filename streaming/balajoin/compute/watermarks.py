@@ -13,6 +13,25 @@ BEGINNING = -(1 << 62)  # nothing is known yet: no row is late, no row expires
 
 
 @dataclass
+class ActivityClock:
+    """Processing time as sources are judged by it: a pause of the whole query is not a source's silence.
+
+    One gap between two batches counts for little more than half of `idle_after`, so that after an hour's downtime every
+    source has time to be heard again, and a query with few batches still lets go of a silent source after two of them.
+    """
+
+    idle_after_ms: int
+    now_ms: int = 0
+    batch_ms: int | None = None
+
+    def tick(self, batch_ms: int) -> int:
+        if self.batch_ms is not None:
+            self.now_ms += min(max(0, batch_ms - self.batch_ms), self.idle_after_ms // 2 + 1)
+        self.batch_ms = max(batch_ms, self.batch_ms or batch_ms)
+        return self.now_ms
+
+
+@dataclass
 class _Source:
     watermark: int
     active_ms: int

@@ -74,7 +74,7 @@ class Publisher:
             unsent = producer.flush(_FLUSH_SECONDS)
         if failures or unsent:
             reason = failures[0].str() if failures else f"{unsent} records not acknowledged in {_FLUSH_SECONDS} s"
-            raise KafkaError(f"cannot write to topic {topic}: {reason}. Create it with `balajoin topics`, check its ACLs")
+            raise KafkaError(f"cannot write to topic {topic}: {reason}. Create it with `balajoin topics`, check ACLs")
 
     def __repr__(self) -> str:
         return "Publisher(…)"

@@ -1,4 +1,4 @@
-"""Records that could not take part: dead letters (no key, no time) and late rows, each with where it came from and why."""
+"""Records that could not take part, dead letters and late rows, each with where it came from and why."""
 
 from collections.abc import Iterator
 

@@ -13,7 +13,7 @@ from balajoin.routing import policies
 from balajoin.routing.source import Source
 from balajoin.worker import settle
 
-ROUTED = "node bigint, side string, source int, watermark bigint, now_ms bigint, block binary"
+ROUTED = "node bigint, side string, source int, watermark bigint, now_ms bigint, rows bigint, block binary"
 STATE = "state binary"
 
 
@@ -63,6 +63,7 @@ class Router:
                 "source": partition,
                 "watermark": watermark,
                 "now_ms": now_ms,
+                "rows": [piece.num_rows for _, piece in addressed],
                 "block": [encode(piece) for _, piece in addressed],
             }
         )

@@ -1,0 +1,85 @@
+"""What is measured: this join, Spark's own stream-stream join on both state stores, and the limit, plain pass-through."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from balajoin import output, query
+from balajoin.clients import spark_reader_options
+from balajoin.config import JoinSettings, Kafka, Output, Stream
+
+NODES = 4
+INTERVAL = "1 hours"
+VALUE = "concat(probe_value, build_value)"
+_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+_STATE = "org.apache.spark.sql.execution.streaming.state"
+
+
+@dataclass(frozen=True)
+class Workload:
+    kafka: Kafka
+    probe: str
+    build: str
+    rows_per_batch: int | None
+    """Of each topic; the same for every contender."""
+
+    def records(self, spark: SparkSession, topic: str) -> DataFrame:
+        reader = spark.readStream.format("kafka").options(**spark_reader_options(self.kafka))
+        if self.rows_per_batch:
+            reader = reader.option("maxOffsetsPerTrigger", self.rows_per_batch)
+        return reader.option("subscribe", topic).option("startingOffsets", "earliest").load()
+
+
+def pass_through(spark: SparkSession, load: Workload) -> DataFrame:
+    both = load.records(spark, load.probe).unionAll(load.records(spark, load.build))
+    return both.select("key", "value")
+
+
+def balajoin(spark: SparkSession, load: Workload) -> DataFrame:
+    settings = JoinSettings(
+        before="1 h",
+        after="1 h",
+        lateness="10 min",
+        nodes=NODES,
+        dead_letter_topic="dead",
+        late_topic="late",
+        max_rows_per_batch=load.rows_per_batch,
+    )
+    joined = query.join(spark, Stream(topic=load.probe), Stream(topic=load.build), kafka=load.kafka, settings=settings)
+    return output.to_kafka_columns(joined, Output(topic="out", value=VALUE))
+
+
+def spark_join(spark: SparkSession, load: Workload) -> DataFrame:
+    def side(topic: str, name: str) -> DataFrame:
+        return (
+            load.records(spark, topic)
+            .select(
+                F.col("key").alias(f"{name}_key"),
+                F.col("value").alias(f"{name}_value"),
+                F.col("timestamp").alias(f"{name}_time"),
+            )
+            .withWatermark(f"{name}_time", "10 minutes")
+        )
+
+    spark.conf.set("spark.sql.shuffle.partitions", NODES)
+    condition = f"probe_key = build_key AND build_time BETWEEN probe_time - INTERVAL {INTERVAL} AND probe_time + INTERVAL {INTERVAL}"
+    joined = side(load.probe, "probe").join(side(load.build, "build"), F.expr(condition))
+    return joined.select(F.col("probe_key").alias("key"), F.expr(VALUE).alias("value"))
+
+
+@dataclass(frozen=True)
+class Contender:
+    name: str
+    make: Callable[[SparkSession, Workload], DataFrame]
+    conf: Mapping[str, str]
+
+
+ROCKSDB = {_PROVIDER: f"{_STATE}.RocksDBStateStoreProvider"}
+CONTENDERS = (
+    Contender("pass-through", pass_through, {}),
+    Contender("balajoin", balajoin, ROCKSDB),
+    Contender("Spark join, default store", spark_join, {_PROVIDER: f"{_STATE}.HDFSBackedStateStoreProvider"}),
+    Contender("Spark join, RocksDB", spark_join, ROCKSDB),
+)
