@@ -1,4 +1,4 @@
-"""What is measured: this join, Spark's own stream-stream join on both state stores, and the limit, plain pass-through."""
+"""What is measured: this join, Spark's own stream-stream join on both state stores, and plain pass-through."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -64,7 +64,8 @@ def spark_join(spark: SparkSession, load: Workload) -> DataFrame:
         )
 
     spark.conf.set("spark.sql.shuffle.partitions", NODES)
-    condition = f"probe_key = build_key AND build_time BETWEEN probe_time - INTERVAL {INTERVAL} AND probe_time + INTERVAL {INTERVAL}"
+    interval = f"probe_time - INTERVAL {INTERVAL} AND probe_time + INTERVAL {INTERVAL}"
+    condition = f"probe_key = build_key AND build_time BETWEEN {interval}"
     joined = side(load.probe, "probe").join(side(load.build, "build"), F.expr(condition))
     return joined.select(F.col("probe_key").alias("key"), F.expr(VALUE).alias("value"))
 

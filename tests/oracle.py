@@ -1,4 +1,4 @@
-"""The join by its definition. Slow, short, and importing nothing of the project: the tests measure the project by it."""
+"""The join by its definition. Slow, short, and importing nothing of the project, which is measured by it."""
 
 from collections import defaultdict
 from collections.abc import Iterable

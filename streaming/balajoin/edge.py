@@ -18,7 +18,8 @@ from balajoin.config import JoinSettings, Kafka, Stream
 from balajoin.errors import ConfigError, Problem
 
 KAFKA_COLUMNS = (
-    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
+    "headers array<struct<key: string, value: binary>>"
 )
 
 _JSON = "json:"
@@ -64,6 +65,7 @@ def records(spark: SparkSession, stream: Stream, kafka: Kafka, settings: JoinSet
         .options(**clients.spark_reader_options(kafka))
         .option("subscribe", stream.topic)
         .option("startingOffsets", stream.starting_offsets)
+        .option("includeHeaders", "true")
     )
     if settings.max_rows_per_batch:
         reader = reader.option("maxOffsetsPerTrigger", settings.max_rows_per_batch)
@@ -129,6 +131,7 @@ def rows(records: DataFrame, side: Side, stream: Stream, typed: Typed, hash_bits
             value.alias("value"),
             F.when(dead, F.col("key")).alias("dead_key"),
             F.when(dead, F.col("value")).alias("dead_value"),
+            F.when(dead, F.col("headers")).alias("dead_headers"),
         )
 
 

@@ -4,7 +4,7 @@ A replayed batch publishes again, so consumers of these topics see each record a
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -17,11 +17,14 @@ from balajoin.errors import KafkaError
 _FLUSH_SECONDS = 60
 
 
+Header = tuple[str, bytes | None]
+
+
 @dataclass(frozen=True)
 class Record:
     key: bytes | None
     value: bytes | None
-    headers: Mapping[str, str]
+    headers: Sequence[Header]
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class Publisher:
                         topic,
                         key=record.key,
                         value=record.value,
-                        headers=[(name, text.encode()) for name, text in record.headers.items()],
+                        headers=list(record.headers),
                         on_delivery=delivered,
                     )
                     return
@@ -68,8 +71,8 @@ class Publisher:
             send(record)
         unsent = producer.flush(_FLUSH_SECONDS)
         for record in too_large:
-            omitted = {**record.headers, "balajoin-omitted-bytes": str(len(record.value or b""))}
-            send(Record(record.key, None, omitted))
+            omitted = ("balajoin-omitted-bytes", str(len(record.value or b"")).encode())
+            send(Record(record.key, None, [*record.headers, omitted]))
         if too_large:
             unsent = producer.flush(_FLUSH_SECONDS)
         if failures or unsent:

@@ -1,0 +1,8 @@
+"""`python -m balajoin`."""
+
+import sys
+
+from balajoin.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

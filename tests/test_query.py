@@ -1,0 +1,306 @@
+"""The join on a real broker, against Spark's own batch join of the same topics."""
+
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import balajoin
+from balajoin import JoinSettings, Kafka, Stream
+from balajoin.clients import spark_reader_options
+from balajoin.edge import lenient, sql
+from kafka_data import Sent, everything, headers_of, send
+
+MINUTE = 60_000
+START = 1_700_000_000_000
+BEFORE_MS, AFTER_MS = 5 * MINUTE, 2 * MINUTE
+
+
+@dataclass
+class Pipeline:
+    """Two topics, a checkpoint and a Parquet folder for the results: started and stopped as often as a test likes."""
+
+    spark: SparkSession
+    bootstrap: str
+    folder: Path
+    probe: Stream
+    build: Stream
+    dead: str
+    late: str
+    nodes: int = 4
+    hash_bits: int = 64
+    lateness: str = "10 min"
+    max_rows_per_batch: int | None = None
+
+    @property
+    def kafka(self) -> Kafka:
+        return Kafka(bootstrap_servers=self.bootstrap)
+
+    @property
+    def cache(self) -> Path:
+        return self.folder / "cache"
+
+    def joined(self) -> DataFrame:
+        settings = JoinSettings(
+            before=f"{BEFORE_MS} ms",
+            after=f"{AFTER_MS} ms",
+            lateness=self.lateness,
+            nodes=self.nodes,
+            dead_letter_topic=self.dead,
+            late_topic=self.late,
+            max_rows_per_batch=self.max_rows_per_batch,
+        )
+        return balajoin.join(
+            self.spark,
+            self.probe,
+            self.build,
+            kafka=self.kafka,
+            settings=settings,
+            cache_dir=str(self.cache),
+            hash_bits=self.hash_bits,
+        )
+
+    def run(self) -> list[Any]:
+        """Everything that is in the topics now, as one start of the query; returns its progress reports."""
+        query = (
+            self.joined()
+            .writeStream.format("parquet")
+            .option("path", str(self.folder / "results"))
+            .option("checkpointLocation", str(self.folder / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return list(query.recentProgress)
+
+    def results(self) -> DataFrame:
+        return self.spark.read.parquet(str(self.folder / "results"))
+
+    def batch_join(self) -> DataFrame:
+        def side(stream: Stream, name: str) -> DataFrame:
+            records = (
+                self.spark.read.format("kafka")
+                .options(**spark_reader_options(self.kafka))
+                .option("subscribe", stream.topic)
+                .load()
+            )
+            with lenient(self.spark):
+                return records.select(
+                    F.expr(sql(f"{name}.key", stream.key)).alias(f"{name}_key"),
+                    F.expr(sql(f"{name}.time", stream.time)).alias(f"{name}_time"),
+                    F.expr(sql(f"{name}.value", stream.value)).alias(f"{name}_value"),
+                    F.col("partition").alias(f"{name}_partition"),
+                    F.col("offset").alias(f"{name}_offset"),
+                )
+
+        condition = (
+            f"probe_key = build_key AND build_time >= probe_time - INTERVAL {BEFORE_MS} MILLISECONDS "
+            f"AND build_time <= probe_time + INTERVAL {AFTER_MS} MILLISECONDS"
+        ).replace("MILLISECONDS", "MILLISECOND")
+        return side(self.probe, "probe").join(side(self.build, "build"), F.expr(condition))
+
+    def assert_equals_batch_join(self) -> int:
+        """Same pairs, same values, same times, each exactly once; returns how many."""
+        columns = [f"{s}_{c}" for s in ("probe", "build") for c in ("value", "time", "partition", "offset")]
+        found = Counter(map(tuple, self.results().select("key", *columns).collect()))
+        expected = Counter(map(tuple, self.batch_join().select(F.col("probe_key").alias("key"), *columns).collect()))
+        assert found == expected
+        assert self.results().select("id").distinct().count() == sum(expected.values())
+        return sum(expected.values())
+
+
+@pytest.fixture
+def pipeline(
+    spark: SparkSession, bootstrap: str, make_topic: Callable[..., str], tmp_path: Path
+) -> Iterator[Callable[..., Pipeline]]:
+    def make(probe: dict[str, Any] | None = None, build: dict[str, Any] | None = None, **settings: Any) -> Pipeline:
+        return Pipeline(
+            spark,
+            bootstrap,
+            tmp_path,
+            Stream(topic=make_topic("probe"), **(probe or {})),
+            Stream(topic=make_topic("build"), **(build or {})),
+            make_topic("dead", 1),
+            make_topic("late", 1),
+            **settings,
+        )
+
+    yield make
+    shutil.rmtree(tmp_path, ignore_errors=True)
+
+
+def rows(seed: int, count: int, first: int = 0, large: bool = False) -> list[Sent]:
+    """Half of them have one key; times are out of order, often equal, and often exactly an interval's edge apart."""
+    rng = random.Random(seed)
+    keys = [b"hot"] * 6 + [b"", b"0", b"1", b"\xff\xfe", "käse".encode(), b"hot2"]
+    return [
+        Sent(
+            rng.choice(keys),
+            b"x" * (700_000 if large and n == 0 else rng.randrange(20)) if rng.random() > 0.05 else None,
+            START + (first + n) * 1000 + rng.choice([0, 0, BEFORE_MS, -BEFORE_MS, AFTER_MS, -AFTER_MS, 1, -1]),
+            rng.randrange(2),
+        )
+        for n in range(count)
+    ]
+
+
+@pytest.mark.parametrize("hash_bits", [64, 2], ids=["", "colliding"])
+def test_equals_the_batch_join_over_many_batches_and_restarts(
+    pipeline: Callable[..., Pipeline], hash_bits: int
+) -> None:
+    running = pipeline(hash_bits=hash_bits, lateness="1 h", max_rows_per_batch=60)
+    for start in range(3):
+        send(running.bootstrap, running.build.topic, rows(start, 60, first=60 * start, large=True))
+        send(running.bootstrap, running.probe.topic, rows(start + 100, 90, first=60 * start, large=True))
+        if start == 1:
+            shutil.rmtree(running.cache)
+        batches = running.run()
+        assert len(batches) >= 2
+        for file in running.cache.rglob("*.rows") if start == 1 else ():
+            file.write_bytes(b"damaged")
+    assert running.assert_equals_batch_join() > 1000
+    assert everything(running.bootstrap, running.late) == []
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "cast(cast(key as string) as int)",
+        "cast(cast(key as string) as double) / 4",
+        "struct(cast(key as string) as a, length(key) as n)",
+        "timestamp_seconds(1700000000 + cast(cast(key as string) as bigint))",
+        "cast(cast(key as string) as decimal(10, 2))",
+    ],
+)
+def test_keys_of_many_types(pipeline: Callable[..., Pipeline], key: str) -> None:
+    running = pipeline({"key": key}, {"key": key})
+    for topic in (running.probe.topic, running.build.topic):
+        send(running.bootstrap, topic, [Sent(b"%d" % (n % 7), b"v%d" % n, START + n) for n in range(30)])
+    running.run()
+    assert running.assert_equals_batch_join() > 30
+    assert running.results().schema["key"].dataType == running.batch_join().schema["probe_key"].dataType
+
+
+def test_json_keys_and_times(pipeline: Callable[..., Pipeline]) -> None:
+    running = pipeline(
+        {"key": "json:$.user.id", "time": "json:$.at"},
+        {"key": "json:$.user", "time": "json:$.when", "value": "upper(cast(value as string))"},
+    )
+    probe = [Sent(None, b'{"user": {"id": "u%d"}, "at": %d}' % (n % 3, START + n), 0) for n in range(9)]
+    build = [Sent(None, b'{"user": "u%d", "when": "2023-11-14T22:13:20Z"}' % (n % 3), 0) for n in range(9)]
+    send(running.bootstrap, running.probe.topic, probe)
+    send(running.bootstrap, running.build.topic, build)
+    running.run()
+    assert running.assert_equals_batch_join() == 27
+
+
+def test_what_cannot_be_joined_becomes_a_dead_letter_and_the_query_goes_on(pipeline: Callable[..., Pipeline]) -> None:
+    key, time = "cast(cast(key as string) as int)", "cast(cast(value as string) as timestamp)"
+    running = pipeline({"key": key, "time": time}, {"key": key})
+    send(running.bootstrap, running.build.topic, [Sent(b"1", b"b", START)])
+    good = b"2023-11-14 22:13:20"
+    bad = [
+        Sent(None, good, START, 0),
+        Sent(b"not a number", good, START, 1, [("trace", b"abc")]),
+        Sent(b"1", b"not a time", START, 1),
+        Sent(b"1", None, START, 1),
+    ]
+    send(running.bootstrap, running.probe.topic, [*bad, Sent(b"1", good, START, 1)])
+    running.run()
+    assert running.assert_equals_batch_join() == 1
+    letters = everything(running.bootstrap, running.dead)
+    assert Counter((m.key(), m.value()) for m in letters) == Counter((sent.key, sent.value) for sent in bad)
+    places = {(h["balajoin-topic"], h["balajoin-partition"], h["balajoin-offset"]) for h in map(headers_of, letters)}
+    assert places == {(running.probe.topic, p, o) for p, o in [("0", "0"), ("1", "0"), ("1", "1"), ("1", "2")]}
+    reasons = {m.value(): headers_of(m)["balajoin-reason"] for m in letters if m.key() == b"1"}
+    assert reasons == {b"not a time": "the time expression gave null", None: "the time expression gave null"}
+    assert [headers_of(m)["trace"] for m in letters if m.key() == b"not a number"] == ["abc"]
+
+
+def test_late_rows_are_told_apart_and_expired_state_is_gone(pipeline: Callable[..., Pipeline]) -> None:
+    running = pipeline(lateness="1 min")
+    hour = 60 * MINUTE
+    for step in range(4):
+        for topic in (running.probe.topic, running.build.topic):
+            records = [Sent(b"k%d" % n, b"v", START + step * hour + n, n % 2) for n in range(50)]
+            send(running.bootstrap, topic, records)
+        running.run()
+    send(running.bootstrap, running.probe.topic, [Sent(b"k0", b"too late", START, 0)])
+    running.run()
+    assert running.results().count() == 4 * 50  # the late row found nothing left
+    (letter,) = everything(running.bootstrap, running.late)
+    assert (letter.key(), letter.value()) == (b"k0", b"too late")
+    assert headers_of(letter)["balajoin-topic"] == running.probe.topic
+    assert headers_of(letter)["balajoin-offset"] == "100"
+    assert "late by" in headers_of(letter)["balajoin-reason"]
+    for topic in (running.probe.topic, running.build.topic):  # what a batch expires, the next one deletes locally
+        send(running.bootstrap, topic, [Sent(b"k", b"v", START + 3 * hour, 0)])
+    running.run()
+    stored = (
+        running.spark.read.format("statestore")
+        .option("operatorId", 0)
+        .option("stateVarName", "blocks")
+        .load(str(running.folder / "checkpoint"))
+    )
+    newest = START + 3 * hour
+    assert stored.count() > 0
+    times = [t for row in stored.collect() for t in _times(row)]
+    assert min(times) >= newest * 1000, "rows of the first hours should have expired"
+    files = sorted(running.cache.rglob("*.rows"))
+    assert 0 < len(files) <= stored.count()
+
+
+def _times(row: Any) -> list[int]:
+    from balajoin.blocks import decode
+
+    block = bytes(row.user_map_value.block if "user_map_value" in row else row.value.block)
+    return list(decode(block[1:]).column("time").to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [({"nodes": 3}, "join.nodes is 3, but the checkpoint was made with 4"), ({"key": "value"}, "probe.key is 'value'")],
+)
+def test_what_state_depends_on_cannot_change(
+    pipeline: Callable[..., Pipeline], change: dict[str, Any], named: str
+) -> None:
+    running = pipeline()
+    send(running.bootstrap, running.probe.topic, [Sent(b"k", b"v", START, n % 2) for n in range(20)])
+    running.run()
+    if "nodes" in change:
+        running.nodes = change["nodes"]
+    else:
+        running.probe = Stream(topic=running.probe.topic, **change)
+    send(running.bootstrap, running.probe.topic, [Sent(b"k", b"v", START, n % 2) for n in range(20)])
+    with pytest.raises(StreamingQueryException, match=named):
+        running.run()
+
+
+def test_any_downstream_transformation_and_sink_work(pipeline: Callable[..., Pipeline]) -> None:
+    running = pipeline()
+    for topic in (running.probe.topic, running.build.topic):
+        send(running.bootstrap, topic, [Sent(b"%d" % (n % 3), b"%d" % n, START + n) for n in range(9)])
+    seen: list[Any] = []
+    counts = running.joined().filter("key = binary('1')").withColumn("sum", F.expr("int(string(probe_value))"))
+    query = (
+        counts.writeStream.foreachBatch(lambda frame, _: seen.extend(frame.select("sum", "id").collect()))
+        .option("checkpointLocation", str(running.folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert sorted(row["sum"] for row in seen) == [1, 1, 1, 4, 4, 4, 7, 7, 7]
+    assert len({row["id"] for row in seen}) == 9
+
+
+def test_a_key_of_another_type_is_refused(pipeline: Callable[..., Pipeline]) -> None:
+    with pytest.raises(balajoin.ConfigError, match=r"build\.key: is string, but probe\.key is binary"):
+        pipeline(build={"key": "cast(key as string)"}).joined()
