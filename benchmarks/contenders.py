@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -37,7 +38,7 @@ def pass_through(spark: SparkSession, load: Workload) -> DataFrame:
     return both.select("key", "value")
 
 
-def balajoin(spark: SparkSession, load: Workload) -> DataFrame:
+def balajoin(spark: SparkSession, load: Workload, cache: Path | None = None) -> DataFrame:
     settings = JoinSettings(
         before="1 h",
         after="1 h",
@@ -47,7 +48,14 @@ def balajoin(spark: SparkSession, load: Workload) -> DataFrame:
         late_topic="late",
         max_rows_per_batch=load.rows_per_batch,
     )
-    joined = query.join(spark, Stream(topic=load.probe), Stream(topic=load.build), kafka=load.kafka, settings=settings)
+    joined = query.join(
+        spark,
+        Stream(topic=load.probe),
+        Stream(topic=load.build),
+        kafka=load.kafka,
+        settings=settings,
+        cache_dir=str(cache) if cache else None,
+    )
     return output.to_kafka_columns(joined, Output(topic="out", value=VALUE))
 
 

@@ -1,0 +1,94 @@
+"""A broker, a Spark session and topics with known contents: what every benchmark here stands on."""
+
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import date
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from balajoin import clients, topics, workload
+from balajoin.broker import EmbeddedKafka, default_cache, fetch
+from balajoin.config import Kafka
+from balajoin.session import create_session
+
+PARTITIONS = 4
+START_MS = 1_750_000_000_000
+VALUE = b'{"page":"/products/0123456789","user":"abcdefghijkl","n":12345}'
+
+
+@contextmanager
+def kafka() -> Iterator[Kafka]:
+    folder = Path(tempfile.mkdtemp(prefix="balajoin-bench-"))
+    try:
+        with EmbeddedKafka(folder, fetch("broker", default_cache(os.environ))) as broker:
+            yield Kafka(bootstrap_servers=broker.bootstrap_servers)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def session(conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+    spark = create_session(
+        master="local[2,4]", app_name="bench", spark_conf=conf or {}, cache=default_cache(os.environ), nodes=PARTITIONS
+    )
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def create_topics(servers: Kafka, *names: str) -> None:
+    topics.create_missing(servers, dict.fromkeys(names, PARTITIONS), 1)
+
+
+def preload(servers: Kafka, topic: str, rows: int, keys: int, exponent: float | None, span_ms: int, seed: int) -> None:
+    """`rows` events over `span_ms` of event time; without an exponent every key comes in turn."""
+    numbers = range(rows) if exponent is None else workload.zipf_keys(rows, keys, exponent, seed).tolist()
+    events = (
+        workload.Event(b"k%08d" % (number % keys), START_MS + at * span_ms // rows, VALUE)
+        for at, number in enumerate(numbers)
+    )
+    workload.produce(clients.librdkafka_options(servers), topic, events, PARTITIONS)
+
+
+@contextmanager
+def checkpoint() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="balajoin-bench-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def to_kafka(frame: DataFrame, servers: Kafka, topic: str, folder: Path) -> StreamingQuery:
+    """Everything that is in the topics, to `topic`; returns when it is done."""
+    query = (
+        frame.writeStream.format("kafka")
+        .options(**clients.spark_reader_options(servers))
+        .option("topic", topic)
+        .option("checkpointLocation", str(folder))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return query
+
+
+def machine() -> str:
+    model = next(
+        (line.partition(":")[2].strip() for line in _cpu_lines() if line.startswith("model name")), platform.processor()
+    )
+    return f"{date.today()}, {os.cpu_count()} cores ({model or 'unknown'}), Python {platform.python_version()}"
+
+
+def _cpu_lines() -> list[str]:
+    try:
+        return Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,86 @@
+"""Rows per second, Kafka to Kafka: this join, Spark's own joins and plain pass-through, in one run.
+
+Run with `make bench`. All rows are in Kafka beforehand; a contender reads, joins and writes them all. The first round
+warms up and is not counted; then contenders take turns, so that a slow minute of the machine hits them all, and the
+median counts. Ratios are what to look at: absolute figures are this machine's.
+"""
+
+import argparse
+import statistics
+import time
+
+from bench import checkpoint, create_topics, kafka, machine, preload, session, to_kafka
+from contenders import CONTENDERS, Contender, Workload
+from pyspark.sql import SparkSession
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+SPAN_MS = 600_000
+_DISTRIBUTIONS = {"uniform": 0.0, "Zipf(1.25)": 1.25}
+_TOPICS = {name: f"probe-{number}" for number, name in enumerate(_DISTRIBUTIONS)}
+
+
+def main() -> None:
+    options = _options()
+    console = Console(width=110)
+    total = options.probe + options.build
+    with kafka() as servers, session() as spark, Progress(console=console, transient=True) as progress:
+        create_topics(servers, "build", "out", "dead", "late", *_TOPICS.values())
+        preload(servers, "build", options.build, options.build, None, SPAN_MS, seed=0)
+        for name, exponent in _DISTRIBUTIONS.items():
+            preload(servers, _TOPICS[name], options.probe, options.build, exponent, SPAN_MS, seed=1)
+        task = progress.add_task("measuring", total=len(_DISTRIBUTIONS) * (options.rounds + 1) * len(CONTENDERS))
+        for name, topic in _TOPICS.items():
+            load = Workload(servers, topic, "build", options.rows_per_batch)
+            seconds: dict[str, list[float]] = {contender.name: [] for contender in CONTENDERS}
+            for round_ in range(options.rounds + 1):
+                for contender in CONTENDERS:
+                    progress.update(task, description=f"{name}: {contender.name}")
+                    took = _measure(spark, contender, load)
+                    if round_:
+                        seconds[contender.name].append(took)
+                    progress.advance(task)
+            console.print(_table(name, seconds, total))
+    console.print(f"{options.probe:,} probe and {options.build:,} build rows; {machine()}")
+
+
+def _measure(spark: SparkSession, contender: Contender, load: Workload) -> float:
+    for name, value in contender.conf.items():
+        spark.conf.set(name, value)
+    with checkpoint() as folder:
+        frame = contender.make(spark, load)
+        started = time.perf_counter()
+        to_kafka(frame, load.kafka, "out", folder)
+        return time.perf_counter() - started
+
+
+def _table(title: str, seconds: dict[str, list[float]], rows: int) -> Table:
+    medians = {name: statistics.median(times) for name, times in seconds.items()}
+    limit, ours = medians["pass-through"], medians["balajoin"]
+    table = Table(title=f"{title} keys", title_justify="left")
+    for column in ("", "rows/s", "seconds", "from - to", "of pass-through", "balajoin is faster by"):
+        table.add_column(column, justify="left" if not column else "right")
+    for name, median in medians.items():
+        table.add_row(
+            name,
+            f"{rows / median:,.0f}",
+            f"{median:.2f}",
+            f"{min(seconds[name]):.2f} - {max(seconds[name]):.2f}",
+            f"{limit / median:.0%}",
+            f"{median / ours:.2f} x",
+        )
+    return table
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--probe", type=int, default=1_000_000)
+    parser.add_argument("--build", type=int, default=100_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rows-per-batch", type=int, default=None, help="of each topic (default: all in one batch)")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
