@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from balajoin import durations
 from balajoin.config import Config, JoinSettings, Kafka, Output, Run, Stream, load
 from balajoin.errors import ConfigError, Problem
+from balajoin.settings import topic_clashes
 from balajoin.toml_lines import line_of, locate
 
 MINIMAL = """\
@@ -145,7 +146,7 @@ def test_a_full_file(tmp_path: Path) -> None:
         (2, "bootstrap_servers = 'localhost'", "kafka.bootstrap_servers", "port", "host:9092"),
         (2, "bootstrap_servers = 9092", "kafka.bootstrap_servers", "text", '"localhost:9092"'),
         (4, "topic = 'a b'", "probe.topic", "not a Kafka topic name", "letters"),
-        (6, "topic = 'orders'", "build.topic", "the same topic as probe.topic", "of its own"),
+        (11, "topic = 'orders'", "output.topic", "the same topic as probe.topic", "of its own"),
         (8, "before = 5", "join.before", "without a unit", '"5 s" or "5 min"'),
         (8, "before = '5'", "join.before", "without a unit", "5 min"),
         (8, "before = '5 minits'", "join.before", "unknown unit", 'did you mean "min'),
@@ -161,6 +162,13 @@ def test_a_full_file(tmp_path: Path) -> None:
         (11, "topic = 'clicks'", "output.topic", "the same topic as build.topic", "of its own"),
         (11, "topic = 'joined'\nvalue = ''", "output.value", "empty", "value ="),
         (13, "checkpoint = '/x'\ntrigger = 1", "run.trigger", "without a unit", '"1 s"'),
+        (
+            13,
+            "checkpoint = '/x'\n[spark]\nspark.sql.shuffle.partitions = 8",
+            "spark.spark.sql.shuffle.partitions",
+            "itself",
+            "join.nodes",
+        ),
         (13, "checkpoint = '/x'\n[spark]\n'a.b' = [1]", "spark.a.b", "text", ""),
         (13, "checkpoint = '/x'\n[kafka.options]\ngroup.id = 'g'", "kafka.options.group.id", "itself", "remove"),
         (13, "checkpoint = '/x'\n[runn]", "runn", "unknown", "did you mean run?"),
@@ -212,7 +220,6 @@ topic = "orders"
         (1, "nam"),
         (3, "kafka.bootstrap_servers"),
         (6, "probe.keyy"),
-        (8, "build.topic"),
         (10, "join.before"),
         (11, "join.after"),
         (12, "join.nodes"),
@@ -280,7 +287,12 @@ def test_no_text_of_a_config_shows_a_secret(tmp_path: Path) -> None:
     for text in (str(config), repr(config), str(config.kafka), repr(config.kafka), f"{config.kafka!r:>10}"):
         assert SECRET not in text
         assert "me" in text
+    assert SECRET not in f"{config.kafka.model_dump()} {config.kafka.model_dump_json()} {config.model_dump()['spark']}"
     assert config.redactor(f"login of {SECRET} failed") == "login of *** failed"
+
+
+def test_a_topic_may_be_joined_with_itself() -> None:
+    assert not topic_clashes({"probe": {"topic": "a"}, "build": {"topic": "a"}, "output": {"topic": "b"}})
 
 
 def test_constructors_raise_the_same_errors_as_files() -> None:

@@ -14,6 +14,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainSerializer,
     PrivateAttr,
     StringConstraints,
     ValidationError,
@@ -45,6 +46,13 @@ _SET_BY_BALAJOIN = frozenset(
         "value.serializer",
     }
 )
+
+# Where state lives depends on these, so the join sets them, whatever the session says.
+_SPARK_SET_BY_BALAJOIN = {
+    "spark.sql.adaptive.enabled": "remove it",
+    "spark.sql.shuffle.partitions": "set join.nodes instead",
+    "spark.sql.streaming.stateStore.providerClass": "remove it",
+}
 
 _TOPIC_SETTINGS = ("probe.topic", "build.topic", "output.topic", "join.dead_letter_topic", "join.late_topic")
 
@@ -98,12 +106,20 @@ def _no_options_of_ours(options: Mapping[str, str]) -> Mapping[str, str]:
     return options
 
 
+def _no_conf_of_ours(conf: Mapping[str, str]) -> Mapping[str, str]:
+    for name in conf:
+        if name in _SPARK_SET_BY_BALAJOIN:
+            raise wrong("balajoin sets this itself", _SPARK_SET_BY_BALAJOIN[name], at=name)
+    return conf
+
+
 Text = Annotated[str, StringConstraints(min_length=1)]
 Topic = Annotated[str, AfterValidator(_topic)]
 WholeNumber = Annotated[int, BeforeValidator(_no_boolean)]
 Milliseconds = Annotated[int, BeforeValidator(_duration_ms)]
 Texts = Annotated[Mapping[str, str], BeforeValidator(_flat_texts)]
-ClientOptions = Annotated[Texts, AfterValidator(_no_options_of_ours)]
+ClientOptions = Annotated[Texts, AfterValidator(_no_options_of_ours), PlainSerializer(redact)]
+SparkConf = Annotated[Texts, AfterValidator(_no_conf_of_ours), PlainSerializer(redact)]
 
 
 class _Settings(BaseModel):
@@ -208,7 +224,7 @@ class Config(_Settings):
     output: Output
     run: Run
     topics: TopicLayout = TopicLayout()
-    spark: Texts = {}
+    spark: SparkConf = {}
 
     _substituted_secrets: tuple[str, ...] = PrivateAttr(default=())
 
@@ -239,13 +255,16 @@ class Config(_Settings):
         return self.redactor(super().__str__())
 
 
+_SELF_JOIN = ("probe.topic", "build.topic")
+
+
 def topic_clashes(sections: Mapping[str, object]) -> list[Problem]:
     """Sections may be models, or tables as a file has them: then a clash shows up next to whatever else is wrong."""
     taken: dict[str, str] = {}
     clashes = []
     for setting, topic in _topics_by_setting(sections).items():
         first = taken.setdefault(topic, setting)
-        if first != setting:
+        if first != setting and (first, setting) != _SELF_JOIN:
             clashes.append(Problem(setting, f"the same topic as {first}", "give each role a topic of its own"))
     return clashes
 
