@@ -166,8 +166,9 @@ def test_demo_needs_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
         return 0
 
     FakeModule(monkeypatch, "demo", main=main)
+    monkeypatch.setenv("BALAJOIN_CACHE", "/somewhere")
     assert cli.main(["demo", "--seconds", "5", "--rate", "100"]) == 0
-    assert calls == [{"seconds": 5, "rate": 100}]
+    assert calls == [{"seconds": 5, "rate": 100, "cache": Path("/somewhere"), "verbose": False}]
 
 
 def test_ctrl_c_elsewhere_ends_without_a_trace(

@@ -3,8 +3,9 @@
 One Spark row a block keeps Spark's per-row cost (shuffle, state, the Python boundary) off the single record.
 """
 
+import zlib
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +31,8 @@ ROWS = pa.schema(
 # Arrow's binary columns address 2 GiB; a block stays far below, so that joining a few never overflows.
 MAX_BLOCK_BYTES = 32 << 20
 
+_CHECKSUM_BYTES = 8  # a CRC-32, and zeros that keep Arrow's buffers aligned; ~0.3 ns a byte
+
 
 def encode(rows: pa.Table) -> bytes:
     return bytes(encode_all([rows])[0].as_buffer())
@@ -37,19 +40,43 @@ def encode(rows: pa.Table) -> bytes:
 
 def encode_all(tables: Sequence[pa.Table]) -> pa.BinaryArray:
     """A block of each table, as one column: written once, where Spark will read it."""
-    sink = pa.BufferOutputStream()
-    ends = [0]
-    for rows in tables:
-        with pa.ipc.new_stream(sink, rows.schema) as writer:
-            writer.write_table(rows)
-        ends.append(sink.tell())
-    positions = pa.py_buffer(np.array(ends, np.int32))
-    return pa.Array.from_buffers(pa.binary(), len(tables), [None, positions, sink.getvalue()])
+    ends = np.cumsum([0, *(_CHECKSUM_BYTES + _stream_bytes(rows) for rows in tables)])
+    buffer = pa.allocate_buffer(int(ends[-1]))
+    written = np.frombuffer(buffer, np.uint8)
+    sink = pa.FixedSizeBufferWriter(buffer)
+    for rows, start, end in zip(tables, ends[:-1], ends[1:], strict=True):
+        content = start + _CHECKSUM_BYTES
+        sink.write(bytes(_CHECKSUM_BYTES))
+        _write(rows, sink)
+        written[start:content] = np.frombuffer(_checksum(written[content:end]), np.uint8)
+    return pa.Array.from_buffers(pa.binary(), len(tables), [None, pa.py_buffer(ends.astype(np.int32)), buffer])
+
+
+def _write(rows: pa.Table, sink: pa.NativeFile) -> None:
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+
+
+def _stream_bytes(rows: pa.Table) -> int:
+    sink = pa.MockOutputStream()
+    _write(rows, sink)
+    return int(sink.size())
+
+
+def _checksum(content: Any) -> bytes:
+    return zlib.crc32(content).to_bytes(_CHECKSUM_BYTES, "little")
 
 
 def decode(block: bytes | pa.Buffer) -> pa.Table:
+    """The rows, without a copy. Arrow follows whatever offsets it is given, so a damaged block is never shown to it."""
+    whole = pa.py_buffer(block)
+    if whole.size <= _CHECKSUM_BYTES:
+        raise BlockError(f"{whole.size} bytes are not a block of rows")
+    content = whole.slice(_CHECKSUM_BYTES)
+    if bytes(whole.slice(0, _CHECKSUM_BYTES)) != _checksum(content):
+        raise BlockError("not a block of rows, or a damaged one")
     try:
-        rows = pa.ipc.open_stream(block).read_all()
+        rows = pa.ipc.open_stream(content).read_all()
     except (pa.ArrowException, OSError, ValueError) as broken:
         raise BlockError(f"not a block of rows: {broken}") from broken
     if rows.schema != ROWS:

@@ -99,7 +99,8 @@ def _topics(order: _Order) -> int:
 def _demo(arguments: argparse.Namespace) -> int:
     from balajoin import demo
 
-    return demo.main(seconds=arguments.seconds, rate=arguments.rate)
+    cache = default_cache(os.environ)
+    return demo.main(seconds=arguments.seconds, rate=arguments.rate, cache=cache, verbose=arguments.verbose)
 
 
 _COMMANDS: dict[str, Callable[[_Order], int]] = {"run": _run, "check": _check, "topics": _topics}

@@ -16,7 +16,7 @@ def encode(kind: str, version: int, content: dict[str, Any]) -> bytes:
 
 def decode(kind: str, version: int, data: bytes) -> dict[str, Any]:
     """The content, if `data` is whole, of this kind and of this version."""
-    if data[:4] != _MAGIC or zlib.crc32(data[8:]) != int.from_bytes(data[4:8], "big"):
+    if len(data) <= 8 or data[:4] != _MAGIC or zlib.crc32(data[8:]) != int.from_bytes(data[4:8], "big"):
         raise StateError(f"the {kind} state is damaged: restore the checkpoint from a copy, or start with a new one")
     written = json.loads(data[8:])
     if written["kind"] != kind:

@@ -23,6 +23,7 @@ KAFKA_COLUMNS = (
 )
 
 _JSON = "json:"
+_YEAR_1_US, _YEAR_9999_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def rows(records: DataFrame, side: Side, stream: Stream, typed: Typed, hash_bits
     """
     with lenient(records.sparkSession):
         key = keys.to_bytes(F.expr(sql(f"{side}.key", stream.key)), typed.key)
-        time = F.unix_micros(F.expr(sql(f"{side}.time", stream.time)).cast("timestamp"))
+        time = _sane(F.unix_micros(F.expr(sql(f"{side}.time", stream.time)).cast("timestamp")))
         value = F.expr(sql(f"{side}.value", stream.value)).cast("binary")
         dead = key.isNull() | time.isNull()
         return records.select(
@@ -131,8 +132,14 @@ def rows(records: DataFrame, side: Side, stream: Stream, typed: Typed, hash_bits
             value.alias("value"),
             F.when(dead, F.col("key")).alias("dead_key"),
             F.when(dead, F.col("value")).alias("dead_value"),
-            F.when(dead, F.col("headers")).alias("dead_headers"),
+            # As text: with a list among the columns Spark's Arrow writer is ten times slower (1.1M rows: 120 s, not 12).
+            F.when(dead, F.to_json("headers")).alias("dead_headers"),
         )
+
+
+def _sane(time: Column) -> Column:
+    """None outside the years 1 to 9999: such a time is a mistake, and would expire all there is."""
+    return F.when(time.between(_YEAR_1_US, _YEAR_9999_US), time)
 
 
 def _hash(key: Column, bits: int) -> Column:

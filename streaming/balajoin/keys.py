@@ -20,6 +20,10 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+_MICROSECONDS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
+# Spark's own formats end at milliseconds: keys that differ would become equal.
+_EXACT_TIMES = {"timestampFormat": f"{_MICROSECONDS}XXX", "timestampNTZFormat": _MICROSECONDS, "timeZone": "UTC"}
+
 
 def refusal(key: DataType) -> str | None:
     """Why keys of this type cannot be joined on, or None if they can."""
@@ -43,7 +47,7 @@ def to_bytes(key: Column, type_: DataType) -> Column:
     if isinstance(type_, BinaryType):
         return key
     if isinstance(type_, ArrayType | StructType):
-        text = F.to_json(F.struct(key.alias("key")), {"ignoreNullFields": "false"})
+        text = F.to_json(F.struct(key.alias("key")), {"ignoreNullFields": "false", **_EXACT_TIMES})
         return F.when(key.isNotNull(), text).cast("binary")
     if isinstance(type_, FloatType | DoubleType):
         return (key + F.lit(0).cast(type_)).cast("string").cast("binary")  # −0.0 equals 0.0
@@ -57,7 +61,7 @@ def from_bytes(key: Column, type_: DataType) -> Column:
         return key
     text = key.cast("string")
     if isinstance(type_, ArrayType | StructType):
-        return F.from_json(text, StructType().add("key", type_)).getField("key")
+        return F.from_json(text, StructType().add("key", type_), _EXACT_TIMES).getField("key")
     if isinstance(type_, TimestampType):
         return F.timestamp_micros(text.cast("bigint"))
     if isinstance(type_, TimestampNTZType):

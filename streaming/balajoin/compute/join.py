@@ -4,7 +4,10 @@ Rows are joined in the order they are taken in, each against what is stored of t
 pair meets exactly once, whichever of its rows came first, in one batch or in two.
 """
 
+import shutil
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,7 @@ from balajoin.compute.watermarks import BEGINNING, ActivityClock, Watermark
 from balajoin.errors import StateError
 
 _STATE_VERSION = 1
+_ABANDONED_AFTER_S = 3 * 86_400
 _MAX_PAIRS = 1 << 16
 _MAX_PAIRS_BYTES = 64 << 20
 
@@ -91,6 +95,7 @@ class Node:
         self._spec = spec
         self.late: list[LateRows] = []
         if state is None:
+            _remove_abandoned(cache)
             self._lineage = self._seal = uuid4().hex
             self._clock = ActivityClock(spec.idle_after_ms)
             self._watermarks = {side: Watermark(spec.idle_after_ms) for side in SIDES}
@@ -191,6 +196,16 @@ def _pairs(probe: pa.Table, probe_rows: Any, build: pa.Table, build_rows: Any) -
 
 def _gather(table: pa.Table, column: str, rows: Any) -> pa.Array:
     return pc.take(table.column(column).chunk(0), pa.array(rows), boundscheck=False)
+
+
+def _remove_abandoned(cache: Path) -> None:
+    """Local files of checkpoints that no longer run here, or of a first batch that failed."""
+    with suppress(OSError):
+        for folder in cache.glob("*/node-*"):
+            if time.time() - folder.stat().st_mtime > _ABANDONED_AFTER_S:
+                shutil.rmtree(folder, ignore_errors=True)
+                with suppress(OSError):
+                    folder.parent.rmdir()  # with its last node
 
 
 def _refuse_other_pins(written: dict[str, Any], given: dict[str, Any]) -> None:

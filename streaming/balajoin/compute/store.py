@@ -8,7 +8,8 @@ happens in the executor-local folder only and can be done again from the state s
 import json
 import logging
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,6 +25,7 @@ _log = logging.getLogger(__name__)
 # A tier holds runs within this factor of each other in size; that many of them become one of the next tier. So a row is
 # merged log_8(rows) times, in local files, and a look-up meets at most 7 runs a tier.
 _FANOUT = 8
+_TAG_BYTES = 8  # the side; as many as keep the block behind it aligned
 # A batch that spans many slices, as in a catch-up, is stored by wider ones: its blocks shall not become tiny.
 _MAX_SLICES_A_PIECE = 16
 # Merging beyond this would pause a batch for longer than the look-ups it saves.
@@ -53,7 +55,8 @@ class BlockStore:
     def open(self, next_number: int, seal: str) -> None:
         """Restores the runs of the state sealed as `seal`, and clears the folder of whatever they do not use."""
         self.next_number = next_number
-        self._folder.mkdir(parents=True, exist_ok=True)
+        with suppress(OSError):
+            self._folder.mkdir(parents=True, exist_ok=True)
         catalog = self._read_catalog(seal)
         if catalog is None:
             self._rebuild_all()
@@ -97,9 +100,10 @@ class BlockStore:
         used = {self._catalog_path(seal)}
         for run in self._runs:
             used.update(run.files.paths if run.files else ())
-        for path in self._folder.iterdir():
-            if path not in used:
-                path.unlink(missing_ok=True)
+        with suppress(OSError):
+            for path in self._folder.iterdir():
+                if path not in used:
+                    path.unlink(missing_ok=True)
 
     # --- a batch -----------------------------------------------------------------------------------------------------
 
@@ -183,17 +187,32 @@ class BlockStore:
             for run in self._runs:
                 tier = (max(run.info.rows, 1).bit_length() - 1) // (_FANOUT.bit_length() - 1)
                 tiers.setdefault((run.info.side, run.info.slice, tier), []).append(run)
-            for (side, _, _), runs in tiers.items():
-                if len(runs) >= _FANOUT and sum(run.info.bytes for run in runs) <= _MAX_MERGED_BYTES:
+            for (side, _, _), alike in tiers.items():
+                for runs in _mergeable(alike):
                     self._runs = [run for run in self._runs if run not in runs]
                     blocks = tuple(number for run in runs for number in run.info.blocks)
                     self._add_run(side, blocks, concat([run.rows for run in runs]))
                     merged = True
 
 
+def _mergeable(alike: Sequence[Run]) -> Iterator[list[Run]]:
+    """Groups of a tier's runs that are worth merging and not too large to."""
+    together: list[Run] = []
+    size = 0
+    for run in alike:
+        if size + run.info.bytes > _MAX_MERGED_BYTES:
+            if len(together) >= _FANOUT:
+                yield together
+            together, size = [], 0
+        together.append(run)
+        size += run.info.bytes
+    if len(together) >= _FANOUT:
+        yield together
+
+
 def _tagged(side: Side, rows: pa.Table) -> bytes:
-    return bytes([SIDES.index(side)]) + encode(rows)
+    return SIDES.index(side).to_bytes(_TAG_BYTES, "little") + encode(rows)
 
 
 def _with_side(block: bytes) -> tuple[pa.Table, Side]:
-    return concat([decode(pa.py_buffer(block).slice(1))]), SIDES[block[0]]
+    return concat([decode(pa.py_buffer(block).slice(_TAG_BYTES))]), SIDES[block[0]]

@@ -1,11 +1,18 @@
 """Records that could not take part, dead letters and late rows, each with where it came from and why."""
 
+import base64
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from balajoin.control.publisher import Header, Record
+
+_REASONS = {
+    "key": "the key expression gave null",
+    "time": "the time expression gave null, or a time outside the years 1 to 9999",
+}
 
 
 def _whence_and_why(topic: str, row: Mapping[str, Any], reason: str) -> list[Header]:
@@ -17,12 +24,16 @@ def _whence_and_why(topic: str, row: Mapping[str, Any], reason: str) -> list[Hea
     ]
 
 
+def _header(header: Mapping[str, str]) -> Header:
+    """As Spark writes it in JSON: without what is null, and with bytes in base 64."""
+    return header.get("key", ""), base64.b64decode(header["value"]) if "value" in header else None
+
+
 def dead_letters(topic: str, rows: pa.Table | pa.RecordBatch) -> Iterator[Record]:
     """The original records, with their headers, from the edge's rows that carry them."""
     for row in rows.to_pylist():
-        missing = [part for part in ("key", "time") if row[part] is None]
-        reason = f"the {' and the '.join(missing)} expression gave null"
-        headers = [(header["key"], header["value"]) for header in row["dead_headers"] or ()]
+        reason = "; ".join(why for part, why in _REASONS.items() if row[part] is None)
+        headers = [_header(header) for header in json.loads(row["dead_headers"] or "[]")]
         yield Record(row["dead_key"], row["dead_value"], [*headers, *_whence_and_why(topic, row, reason)])
 
 

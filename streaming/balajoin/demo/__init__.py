@@ -1,0 +1,20 @@
+"""`balajoin demo`: two made-up streams, a Kafka and a Spark of their own, and a check of every joined row."""
+
+from pathlib import Path
+
+from rich.console import Console
+
+from balajoin.demo.display import display_for
+from balajoin.demo.scenario import Scenario
+
+__all__ = ["main"]
+
+
+def main(*, seconds: int, rate: int, cache: Path, verbose: bool = False) -> int:
+    """Produces for `seconds`, `rate` probe rows in each; `cache` is the folder of the jars. Returns the exit code."""
+    display = display_for(Console())
+    scenario = Scenario(seconds, rate)
+    display.say(scenario.introduction)
+    from balajoin.demo.running import run  # Spark's libraries take a second, in which something should be on screen
+
+    return run(scenario, display, cache=cache, verbose=verbose)

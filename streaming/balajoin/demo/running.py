@@ -1,0 +1,77 @@
+"""The demo from its start to its end. Whatever happens, what it started ends and what it wrote is removed."""
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+
+from balajoin.clients import librdkafka_options
+from balajoin.demo.checking import Verdict, compare, expected_pairs, read_back
+from balajoin.demo.display import Display
+from balajoin.demo.joining import Joining
+from balajoin.demo.scenario import AFTER_MS, BEFORE_MS, PARTITIONS, PRICES, VIEWS, Scenario
+from balajoin.demo.staging import Stage, StopIfAsked, fetch_jars
+from balajoin.demo.summary import Summary
+from balajoin.errors import BalaJoinError
+from balajoin.failures import Place, explain
+from balajoin.settings import Config
+from balajoin.stopping import Interrupted, StopRequests, finish_batch_and_stop
+from balajoin.workload import Event
+
+_DONE, _INTERRUPTED = 0, 130
+
+
+def run(scenario: Scenario, display: Display, *, cache: Path, verbose: bool) -> int:
+    with StopRequests() as requests:
+
+        def stop_if_asked() -> None:
+            if requests.count:
+                display.say("stopping")
+                raise Interrupted
+
+        try:
+            jars = fetch_jars(cache, display)
+            # From here on signals are only counted: one in the middle of a start would leave a process behind.
+            requests.wait_for_batches()
+            with ExitStack() as ending:
+                stage = Stage(ending, jars, display, stop_if_asked)
+                stage.start(cache, verbose)
+                _perform(stage, scenario, requests, ending)
+        except Interrupted:
+            return _INTERRUPTED
+    return _DONE
+
+
+def _perform(stage: Stage, scenario: Scenario, requests: StopRequests, ending: ExitStack) -> None:
+    display, config = stage.display, stage.config
+    try:
+        with display.busy("starting the query: its first batch brings up Spark's Python workers"):
+            joining = Joining(stage.spark, config, scenario)
+            ending.callback(joining.production.stop)
+            joining.warm_up(stage.check)
+        with display.moving():
+            joining.until_drained(display.show, stage.check)
+        with display.busy("everything sent was consumed: stopping the query"):
+            finish_batch_and_stop(joining.query, requests)
+    except (PySparkException, Py4JError, ConnectionError) as error:
+        raise _explained(error, config) from None
+    with display.busy("comparing the output with the expected join"):
+        verdict = _verdict(config, joining.production.sent, stage.check)
+    display.say(f"\n{Summary.of(joining, verdict)}\n")
+    if not verdict.good:
+        raise BalaJoinError(f"the output is not the expected join: {verdict.example}")
+    display.say("[green]✓[/] the output is the expected join, no pair more or less")
+
+
+def _verdict(config: Config, sent: dict[str, list[Event]], stop_if_asked: StopIfAsked) -> Verdict:
+    expected = expected_pairs(sent[VIEWS], sent[PRICES], BEFORE_MS, AFTER_MS)
+    found = read_back(librdkafka_options(config.kafka), config.output.topic, PARTITIONS, stop_if_asked)
+    return compare(expected, found)
+
+
+def _explained(error: Exception, config: Config) -> BalaJoinError:
+    if not isinstance(error, PySparkException):
+        return BalaJoinError("the demo's Spark ended by itself: free some memory and run it again")
+    place = Place(config.kafka.bootstrap_servers, config.run.checkpoint, "FILE")
+    return explain(f"{error}\n{getattr(error, '_stackTrace', '')}", place)

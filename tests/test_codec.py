@@ -1,0 +1,59 @@
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from balajoin import codec
+from balajoin.errors import StateError
+
+contents = st.dictionaries(
+    st.text(max_size=5),
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+        max_leaves=8,
+    ),
+    max_size=4,
+)
+SOME = codec.encode("node", 3, {"rows": [1, -(1 << 62)], "text": "naïve"})
+
+
+@given(contents)
+def test_what_was_written_is_read(content):
+    assert codec.decode("node", 3, codec.encode("node", 3, content)) == content
+
+
+def test_equal_content_is_equal_bytes():
+    assert codec.encode("node", 1, {"a": 1, "b": [2]}) == codec.encode("node", 1, {"a": 1, "b": [2]})
+
+
+@given(st.integers(0, 8 * len(SOME) - 1))
+def test_a_flipped_bit_is_noticed(bit):
+    damaged = bytearray(SOME)
+    damaged[bit // 8] ^= 1 << (bit % 8)
+    with pytest.raises(StateError, match="the node state is damaged: restore"):
+        codec.decode("node", 3, bytes(damaged))
+
+
+@pytest.mark.parametrize("length", range(len(SOME)))
+def test_a_truncated_state_is_noticed(length):
+    with pytest.raises(StateError, match="damaged"):
+        codec.decode("node", 3, SOME[:length])
+
+
+@given(st.binary(max_size=40))
+@example(b"bala")
+@example(b"bala\0\0\0\0")
+def test_foreign_bytes_are_refused(data):
+    with pytest.raises(StateError, match="damaged"):
+        codec.decode("node", 3, data)
+
+
+def test_state_of_another_kind_is_refused():
+    with pytest.raises(StateError, match="found source state instead of node state"):
+        codec.decode("node", 3, codec.encode("source", 3, {}))
+
+
+@pytest.mark.parametrize("written", [2, 4])
+def test_another_version_is_refused(written):
+    with pytest.raises(StateError, match=f"has version {written}, this balajoin reads version 3"):
+        codec.decode("node", 3, codec.encode("node", written, {}))
