@@ -70,7 +70,7 @@ def to_kafka(frame: DataFrame, servers: Kafka, topic: str, folder: Path) -> Stre
     """Everything that is in the topics, to `topic`; returns when it is done."""
     query = (
         frame.writeStream.format("kafka")
-        .options(**clients.spark_reader_options(servers))
+        .options(**clients.spark_writer_options(servers))
         .option("topic", topic)
         .option("checkpointLocation", str(folder))
         .trigger(availableNow=True)

@@ -87,7 +87,7 @@ def _almost_empty(spark: SparkSession, servers: Kafka, contender: Contender) -> 
         query = (
             contender.make(spark, Workload(servers, probe, build, None))
             .writeStream.format("kafka")
-            .options(**clients.spark_reader_options(servers))
+            .options(**clients.spark_writer_options(servers))
             .option("topic", "out")
             .option("checkpointLocation", str(folder))
             .start()

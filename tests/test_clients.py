@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balajoin.clients import is_secret, java_options, librdkafka_options, redact, spark_reader_options
+from balajoin.clients import (
+    is_secret,
+    java_options,
+    librdkafka_options,
+    redact,
+    spark_reader_options,
+    spark_writer_options,
+)
 from balajoin.config import Kafka
 from balajoin.errors import ConfigError
 
@@ -40,11 +47,19 @@ def test_options_reach_every_client_and_extras_only_their_own() -> None:
 
 
 def test_spark_wants_a_prefix() -> None:
-    assert spark_reader_options(kafka({"client.id": "x"})) == {
+    expected = {
         "kafka.bootstrap.servers": "a:9092,b:9092",
         "kafka.security.protocol": "PLAINTEXT",
         "kafka.client.id": "x",
     }
+    for options in (spark_reader_options, spark_writer_options):
+        assert options(kafka({"client.id": "x"})).items() >= expected.items()
+
+
+def test_what_a_user_sets_wins_over_our_tuning() -> None:
+    tuned = Kafka(bootstrap_servers="a:1", java={"max.partition.fetch.bytes": "9", "batch.size": "8"})
+    assert spark_reader_options(tuned)["kafka.max.partition.fetch.bytes"] == "9"
+    assert spark_writer_options(tuned)["kafka.batch.size"] == "8"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balajoin.blocks import ROWS, longs
-from balajoin.compute.index import Window, build, matches
+from balajoin.compute.index import build, matches
+from balajoin.compute.spec import Window
 from oracle import Row, interval_join
 from strategies import KEYS, row_lists, table
 

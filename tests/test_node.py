@@ -15,11 +15,13 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from balajoin import blocks
-from balajoin.blocks import ROWS, SIDES, Side
+from balajoin.blocks import ROWS
 from balajoin.compute import join, store
-from balajoin.compute.join import PAIRS, Arrival, JoinSpec, LateRows, Node
+from balajoin.compute.join import PAIRS, Arrival, LateRows, Node
+from balajoin.compute.spec import JoinSpec
 from balajoin.compute.watermarks import BEGINNING
 from balajoin.errors import StateError
+from balajoin.sides import SIDES, Side
 from oracle import Row, interval_join
 from strategies import KEYS, SECOND, Memory, Pair, pairs_of, rows_of, table
 

@@ -10,7 +10,8 @@ from balajoin import codec
 from balajoin.blocks import decode, encode, longs
 from balajoin.compute.watermarks import BEGINNING
 from balajoin.errors import StateError
-from balajoin.hashing import homes, node_labels
+from balajoin.hashing import homes
+from balajoin.labels import node_labels
 from balajoin.routing import policies, router
 from balajoin.routing.router import ROUTED, Router
 from balajoin.routing.source import Source

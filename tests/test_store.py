@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balajoin.blocks import SIDES, Side
 from balajoin.compute import store as store_module
-from balajoin.compute.index import Window, matches
+from balajoin.compute.index import matches
 from balajoin.compute.runs import Run, RunFiles
+from balajoin.compute.spec import Window
 from balajoin.compute.store import BlockStore
+from balajoin.sides import SIDES, Side
 from oracle import Row
 from strategies import KEYS, SECOND, Memory, row_lists, rows_of, table
 

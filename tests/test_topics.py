@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from balajoin import topics
-from balajoin.clients import librdkafka_options, spark_reader_options
+from balajoin.clients import librdkafka_options, spark_reader_options, spark_writer_options
 from balajoin.config import Kafka
 from balajoin.errors import ConfigError, KafkaError
 
@@ -142,7 +142,7 @@ def test_the_same_options_let_both_kinds_of_clients_in(secured: Kafka, spark: "S
     reader = spark.read.format("kafka").options(**spark_reader_options(secured)).option("subscribe", topic)
     records = reader.load()
     assert [bytes(record["value"]) for record in records.collect()] == [b"hello"]
-    records.write.format("kafka").options(**spark_reader_options(secured)).option("topic", topic).save()
+    records.write.format("kafka").options(**spark_writer_options(secured)).option("topic", topic).save()
     assert reader.load().count() == 2
 
 

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from balajoin.errors import BlockError
 
-Side = Literal["probe", "build"]
-SIDES: tuple[Side, Side] = ("probe", "build")
+Compression = Literal["lz4", "zstd"] | None
 
 ROWS = pa.schema(
     [
@@ -34,8 +33,11 @@ MAX_BLOCK_BYTES = 32 << 20
 _CHECKSUM_BYTES = 8  # a CRC-32, and zeros that keep Arrow's buffers aligned; ~0.3 ns a byte
 
 
-def encode(rows: pa.Table) -> bytes:
-    return bytes(encode_all([rows])[0].as_buffer())
+def encode(rows: pa.Table, compression: Compression = None) -> bytes:
+    sink = pa.BufferOutputStream()
+    _write(rows, sink, compression)
+    content = sink.getvalue()
+    return b"".join((_checksum(content), content))
 
 
 def encode_all(tables: Sequence[pa.Table]) -> pa.BinaryArray:
@@ -52,8 +54,9 @@ def encode_all(tables: Sequence[pa.Table]) -> pa.BinaryArray:
     return pa.Array.from_buffers(pa.binary(), len(tables), [None, pa.py_buffer(ends.astype(np.int32)), buffer])
 
 
-def _write(rows: pa.Table, sink: pa.NativeFile) -> None:
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
+def _write(rows: pa.Table, sink: pa.NativeFile, compression: Compression = None) -> None:
+    options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
+    with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
         writer.write_table(rows)
 
 

@@ -4,19 +4,30 @@ Options are written with librdkafka's names. TLS files are read here and handed 
 need none of them on the executors.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from balajoin.errors import ConfigError, Problem
 from balajoin.redaction import is_secret, redact
 from balajoin.settings import Kafka
 
-__all__ = ["is_secret", "java_options", "librdkafka_options", "redact", "spark_reader_options"]
+__all__ = [
+    "is_secret",
+    "java_options",
+    "librdkafka_options",
+    "redact",
+    "spark_reader_options",
+    "spark_writer_options",
+]
 
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
+# Reading 1.1M records of 75 bytes on 2 cores: 3.4 s with Kafka's default of 1 MiB, 2.3 s with this.
+_LARGE_FETCHES = {"max.partition.fetch.bytes": str(8 << 20)}
+_LARGE_BATCHES = {"batch.size": str(256 << 10), "linger.ms": "10"}
 _READABLE_KEYS = ("BEGIN PRIVATE KEY", "BEGIN ENCRYPTED PRIVATE KEY")
 
 
@@ -39,8 +50,17 @@ def java_options(kafka: Kafka) -> dict[str, str]:
 
 
 def spark_reader_options(kafka: Kafka) -> dict[str, str]:
-    """For Spark's Kafka source and sink alike."""
-    return {f"kafka.{name}": value for name, value in java_options(kafka).items()}
+    """For Spark's Kafka source."""
+    return _for_spark({**_LARGE_FETCHES, **java_options(kafka)})
+
+
+def spark_writer_options(kafka: Kafka) -> dict[str, str]:
+    """For Spark's Kafka sink."""
+    return _for_spark({**_LARGE_BATCHES, **java_options(kafka)})
+
+
+def _for_spark(options: Mapping[str, str]) -> dict[str, str]:
+    return {f"kafka.{name}": value for name, value in options.items()}
 
 
 # Each of the following takes out of `options` what Java does not know, and gives back what it does.

@@ -7,10 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from balajoin.blocks import MAX_BLOCK_BYTES, ROWS, SIDES, Side, encode_all, pieces
+from balajoin.blocks import MAX_BLOCK_BYTES, ROWS, encode_all, pieces
 from balajoin.control.publisher import Publisher
 from balajoin.control.rejects import dead_letters
-from balajoin.hashing import source_label
+from balajoin.labels import source_label
+from balajoin.sides import SIDES, Side
 from balajoin.worker import settle
 
 PACKED = "source bigint, side string, partition int, first_offset bigint, latest bigint, block binary"

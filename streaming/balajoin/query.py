@@ -8,14 +8,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from balajoin import clients, edge, results, topics
-from balajoin.blocks import Side
-from balajoin.compute.join import JoinSpec
-from balajoin.compute.processor import JOINED, Late, NodeProcessor
+from balajoin.compute.processor import JOINED, NodeProcessor
+from balajoin.compute.spec import JoinSpec, LateTopic
 from balajoin.config import JoinSettings, Kafka, Stream
 from balajoin.control.publisher import Publisher
-from balajoin.hashing import node_labels
+from balajoin.labels import node_labels
 from balajoin.pack import PACKED, Packer
 from balajoin.routing.router import ROUTED, STATE, Router
+from balajoin.sides import Side
 
 ROUTED_ROWS = "balajoin_routed_rows"
 """Under this name the query's progress tells, in `observedMetrics`, how many rows each node was sent."""
@@ -81,7 +81,7 @@ def join(
             "build.key": build.key,
         },
     )
-    late = Late(settings.late_topic, publisher, {"probe": probe.topic, "build": build.topic})
+    late = LateTopic(settings.late_topic, {"probe": probe.topic, "build": build.topic}, publisher.options)
     cache = cache_dir or str(Path(tempfile.gettempdir()) / "balajoin")
     joined = routed.groupBy("node").transformWithStateInPandas(
         NodeProcessor(settings.nodes, spec, late, cache), JOINED, "append", "none"

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from balajoin import topics
 from balajoin.broker.jars import default_cache
 from balajoin.check import missing_topics
-from balajoin.clients import spark_reader_options as spark_options
+from balajoin.clients import spark_writer_options
 from balajoin.errors import BalaJoinError, ConfigError
 from balajoin.failures import JVM_GONE, Place, explain
 from balajoin.progress import BatchLog
@@ -35,7 +35,7 @@ def run(config: Config, path: Path | None = None, *, cache: Path | None = None, 
     file = str(path or "FILE")
     with StopRequests() as requests:
         try:
-            spark_options(config.kafka)
+            spark_writer_options(config.kafka)
             require_topics(config, file)
             spark = _session(config, cache or default_cache(os.environ), verbose)
             try:
@@ -79,7 +79,7 @@ def start(spark: SparkSession, config: Config) -> StreamingQuery:
         output.to_kafka_columns(joined, config.output)
         .writeStream.format("kafka")
         .queryName(config.name)
-        .options(**spark_options(config.kafka))
+        .options(**spark_writer_options(config.kafka))
         .option("topic", config.output.topic)
         .option("checkpointLocation", config.run.checkpoint)
         .trigger(processingTime=f"{config.run.trigger_ms} milliseconds")

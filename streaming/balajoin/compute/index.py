@@ -14,6 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from balajoin.blocks import binary, longs
+from balajoin.compute.spec import Window
 
 Ints = NDArray[np.int64]
 Shorts = NDArray[np.int32]
@@ -28,14 +29,6 @@ class Index:
     hashes: Ints  # of each group
     starts: Shorts  # of each group in `rows`, and the end of the last
     rows: Shorts  # row numbers, grouped, in time order within a group
-
-
-@dataclass(frozen=True)
-class Window:
-    """The times, relative to the looking row's, at which the other side matches. Both ends belong to it."""
-
-    lower: int
-    upper: int
 
 
 @njit(cache=True)

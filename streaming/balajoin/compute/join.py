@@ -18,11 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from balajoin import codec
-from balajoin.blocks import SIDES, Side, binary, longs, pieces
-from balajoin.compute.index import Window, matches
+from balajoin.blocks import binary, longs, pieces
+from balajoin.compute.index import matches
+from balajoin.compute.spec import JoinSpec
 from balajoin.compute.store import BlockStore, Durable
 from balajoin.compute.watermarks import BEGINNING, ActivityClock, Watermark
 from balajoin.errors import StateError
+from balajoin.sides import SIDES, Side
 
 _STATE_VERSION = 1
 _ABANDONED_AFTER_S = 3 * 86_400
@@ -42,32 +44,6 @@ PAIRS = pa.schema(
         ("build_offset", pa.int64()),
     ]
 )
-
-
-@dataclass(frozen=True)
-class JoinSpec:
-    """What a node has to know of the join. Times in microseconds, processing times in milliseconds.
-
-    `pins` are settings that stored rows depend on: a checkpoint made with others is refused.
-    """
-
-    before_us: int
-    after_us: int
-    lateness_us: int
-    idle_after_ms: int
-    sources: dict[Side, int]
-    pins: dict[str, Any]
-
-    @property
-    def slice_us(self) -> int:
-        """Rows live for about before + after + lateness; they leave by the quarter of it."""
-        return max(1_000_000, (self.before_us + self.after_us + self.lateness_us) // 4)
-
-    def window(self, looking: Side) -> Window:
-        """build.time − probe.time lies within [−before, after]."""
-        if looking == "probe":
-            return Window(-self.before_us, self.after_us)
-        return Window(-self.after_us, self.before_us)
 
 
 @dataclass(frozen=True)

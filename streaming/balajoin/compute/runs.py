@@ -14,8 +14,9 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 
-from balajoin.blocks import ROWS, Side, longs
+from balajoin.blocks import ROWS, longs
 from balajoin.compute.index import Index, build
+from balajoin.sides import Side
 
 _INDEX_COLUMNS = ("slots", "hashes", "starts", "rows")
 

@@ -7,10 +7,11 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from balajoin.blocks import ROWS, Side, decode, encode, pieces
-from balajoin.hashing import node_labels
+from balajoin.blocks import ROWS, decode, encode, pieces
+from balajoin.labels import node_labels
 from balajoin.routing import policies
 from balajoin.routing.source import Source
+from balajoin.sides import Side
 from balajoin.worker import settle
 
 ROUTED = "node bigint, side string, source int, watermark bigint, now_ms bigint, rows bigint, block binary"

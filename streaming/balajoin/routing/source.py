@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from balajoin import codec
-from balajoin.blocks import Side, longs, partition_by
+from balajoin.blocks import longs, partition_by
 from balajoin.compute.watermarks import BEGINNING
 from balajoin.routing.policies import Policy
+from balajoin.sides import Side
 
 _STATE_VERSION = 1
 

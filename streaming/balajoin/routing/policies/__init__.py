@@ -5,8 +5,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from balajoin.blocks import Side
 from balajoin.routing.policies.hash import HashPolicy
+from balajoin.sides import Side
 
 
 class Policy(Protocol):

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from balajoin.blocks import Side
 from balajoin.hashing import homes
+from balajoin.sides import Side
 
 
 @dataclass(frozen=True)

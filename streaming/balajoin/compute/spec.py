@@ -1,0 +1,49 @@
+"""What a node has to know of the join. Imports nothing heavy: see `processor`."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from balajoin.sides import Side
+
+
+@dataclass(frozen=True)
+class Window:
+    """The times, relative to the looking row's, at which the other side matches. Both ends belong to it."""
+
+    lower: int
+    upper: int
+
+
+@dataclass(frozen=True)
+class JoinSpec:
+    """What a node has to know of the join. Times in microseconds, processing times in milliseconds.
+
+    `pins` are settings that stored rows depend on: a checkpoint made with others is refused.
+    """
+
+    before_us: int
+    after_us: int
+    lateness_us: int
+    idle_after_ms: int
+    sources: dict[Side, int]
+    pins: dict[str, Any]
+
+    @property
+    def slice_us(self) -> int:
+        """Rows live for about before + after + lateness; they leave by the quarter of it."""
+        return max(1_000_000, (self.before_us + self.after_us + self.lateness_us) // 4)
+
+    def window(self, looking: Side) -> Window:
+        """build.time − probe.time lies within [−before, after]."""
+        if looking == "probe":
+            return Window(-self.before_us, self.after_us)
+        return Window(-self.after_us, self.before_us)
+
+
+@dataclass(frozen=True)
+class LateTopic:
+    """Where late rows go, the topic that each side's rows came from, and librdkafka's options to write there."""
+
+    topic: str
+    origins: dict[Side, str]
+    options: tuple[tuple[str, str], ...] = field(repr=False)
