@@ -34,8 +34,13 @@ def kafka() -> Iterator[Kafka]:
 
 @contextmanager
 def session(conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+    # Spark's default store keeps all its state in the heap, and fails on these loads with the default gigabyte.
     spark = create_session(
-        master="local[2,4]", app_name="bench", spark_conf=conf or {}, cache=default_cache(os.environ), nodes=PARTITIONS
+        master="local[2,4]",
+        app_name="bench",
+        spark_conf={"spark.driver.memory": "4g", **(conf or {})},
+        cache=default_cache(os.environ),
+        nodes=PARTITIONS,
     )
     try:
         yield spark
@@ -66,11 +71,11 @@ def checkpoint() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def to_kafka(frame: DataFrame, servers: Kafka, topic: str, folder: Path) -> StreamingQuery:
+def to_kafka(frame: DataFrame, options: Mapping[str, str], topic: str, folder: Path) -> StreamingQuery:
     """Everything that is in the topics, to `topic`; returns when it is done."""
     query = (
         frame.writeStream.format("kafka")
-        .options(**clients.spark_writer_options(servers))
+        .options(**options)
         .option("topic", topic)
         .option("checkpointLocation", str(folder))
         .trigger(availableNow=True)

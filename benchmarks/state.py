@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench import START_MS, VALUE, checkpoint, create_topics, kafka, machine, preload, session, to_kafka
-from contenders import CONTENDERS, Contender, Workload, balajoin
+from contenders import OURS, PLAIN, Contender, Workload, balajoin
 from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import Progress
@@ -21,6 +21,7 @@ from balajoin import clients, workload
 from balajoin.config import Kafka
 
 _BATCH_ROWS = 100_000
+_EMPTY = (OURS, *PLAIN[1:])
 _BATCHES = 6
 _SPAN_MS = 600_000
 
@@ -31,7 +32,7 @@ def main() -> None:
     with kafka() as servers, session() as spark, Progress(console=console, transient=True) as progress:
         create_topics(servers, "out", "dead", "late")
         sizes = [options.rows // 10, options.rows]
-        task = progress.add_task("", total=len(sizes) + len(CONTENDERS) - 1)
+        task = progress.add_task("", total=len(sizes) + len(_EMPTY))
         table = Table("stored rows", "batch of 100,000 rows", "state on disk", "local files", "workers' memory")
         times = []
         for size in sizes:
@@ -43,7 +44,7 @@ def main() -> None:
         console.print(table)
         console.print(f"batch time with {sizes[1]:,} rows: {times[1] / times[0]:.2f} x that with {sizes[0]:,}")
         empty = Table("almost empty batch", "milliseconds")
-        for contender in CONTENDERS[1:]:
+        for contender in _EMPTY:
             progress.update(task, description=f"almost empty batches: {contender.name}")
             empty.add_row(contender.name, f"{_almost_empty(spark, servers, contender):,.0f}")
             progress.advance(task)
@@ -59,7 +60,7 @@ def _with_state(spark: SparkSession, servers: Kafka, size: int) -> tuple[tuple[s
 
         def run(rows_per_batch: int) -> list[float]:
             load = Workload(servers, probe, build, rows_per_batch)
-            query = to_kafka(balajoin(spark, load, cache), servers, "out", folder)
+            query = to_kafka(balajoin(spark, load, cache), clients.spark_writer_options(servers), "out", folder)
             return [p["durationMs"]["triggerExecution"] for p in query.recentProgress if p["numInputRows"]]
 
         run(1_000_000)

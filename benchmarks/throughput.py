@@ -8,16 +8,20 @@ median counts. Ratios are what to look at: absolute figures are this machine's.
 import argparse
 import statistics
 import time
+from dataclasses import replace
 
 from bench import checkpoint, create_topics, kafka, machine, preload, session, to_kafka
-from contenders import CONTENDERS, Contender, Workload
+from contenders import OURS, PLAIN, TUNED, Contender, Workload, plain_options
 from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from balajoin.clients import spark_writer_options
+
 SPAN_MS = 600_000
 _DISTRIBUTIONS = {"uniform": 0.0, "Zipf(1.25)": 1.25}
+_CONTENDERS = (PLAIN[0], OURS, *PLAIN[1:], *TUNED)
 _TOPICS = {name: f"probe-{number}" for number, name in enumerate(_DISTRIBUTIONS)}
 
 
@@ -30,18 +34,19 @@ def main() -> None:
         preload(servers, "build", options.build, options.build, None, SPAN_MS, seed=0)
         for name, exponent in _DISTRIBUTIONS.items():
             preload(servers, _TOPICS[name], options.probe, options.build, exponent, SPAN_MS, seed=1)
-        task = progress.add_task("measuring", total=len(_DISTRIBUTIONS) * (options.rounds + 1) * len(CONTENDERS))
+        task = progress.add_task("measuring", total=len(_DISTRIBUTIONS) * (options.rounds + 1) * len(_CONTENDERS))
         for name, topic in _TOPICS.items():
             load = Workload(servers, topic, "build", options.rows_per_batch)
-            seconds: dict[str, list[float]] = {contender.name: [] for contender in CONTENDERS}
+            seconds: dict[str, list[float]] = {contender.name: [] for contender in _CONTENDERS}
             for round_ in range(options.rounds + 1):
-                for contender in CONTENDERS:
+                for contender in _CONTENDERS:
                     progress.update(task, description=f"{name}: {contender.name}")
                     took = _measure(spark, contender, load)
                     if round_:
                         seconds[contender.name].append(took)
                     progress.advance(task)
             console.print(_table(name, seconds, total))
+    console.print("* with the Kafka client options that balajoin sets for itself")
     console.print(f"{options.probe:,} probe and {options.build:,} build rows; {machine()}")
 
 
@@ -49,9 +54,10 @@ def _measure(spark: SparkSession, contender: Contender, load: Workload) -> float
     for name, value in contender.conf.items():
         spark.conf.set(name, value)
     with checkpoint() as folder:
-        frame = contender.make(spark, load)
+        frame = contender.make(spark, replace(load, tuned=contender.tuned))
+        options = spark_writer_options(load.kafka) if contender.tuned else plain_options(load.kafka)
         started = time.perf_counter()
-        to_kafka(frame, load.kafka, "out", folder)
+        to_kafka(frame, options, "out", folder)
         return time.perf_counter() - started
 
 

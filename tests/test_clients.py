@@ -57,8 +57,8 @@ def test_spark_wants_a_prefix() -> None:
 
 
 def test_what_a_user_sets_wins_over_our_tuning() -> None:
-    tuned = Kafka(bootstrap_servers="a:1", java={"max.partition.fetch.bytes": "9", "batch.size": "8"})
-    assert spark_reader_options(tuned)["kafka.max.partition.fetch.bytes"] == "9"
+    tuned = Kafka(bootstrap_servers="a:1", java={"max.poll.records": "9", "batch.size": "8"})
+    assert spark_reader_options(tuned)["kafka.max.poll.records"] == "9"
     assert spark_writer_options(tuned)["kafka.batch.size"] == "8"
 
 
