@@ -25,8 +25,8 @@ _LOGIN_MODULES = {
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
-# Reading 1.1M records of 75 bytes on 2 cores takes 3.4 s with Kafka's defaults and 0.9 s with these. Spark polls past what
-# it wants, where a fetch waits for more (500 ms a task); and each poll of 500 records has a price of its own.
+# Reading 1.1M records of 75 bytes on 2 cores takes 3.4 s with Kafka's defaults and 0.9 s with these. Spark polls past
+# what it wants, where a fetch waits for more (500 ms a task); and each poll of 500 records has a price of its own.
 _QUICK_FETCHES = {"fetch.max.wait.ms": "10", "max.poll.records": "10000"}
 # Writing them: 2 s, and 1 s with these.
 _LARGE_BATCHES = {"batch.size": str(256 << 10), "linger.ms": "10"}

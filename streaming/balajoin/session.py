@@ -25,6 +25,7 @@ from balajoin.redaction import SECRET_NAMES, is_secret
 DEFAULT_MASTER = "local[*,4]"
 
 _BASE_CONF = {
+    "spark.python.daemon.module": "balajoin.daemon",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.sql.redaction.options.regex": f"{SECRET_NAMES}|url",
