@@ -1,6 +1,6 @@
 """Spark's Python daemon, with everything that the operators need already there when it forks a worker.
 
-A worker that has to import pandas, Arrow and numba and to load the kernels by itself takes 2 s of a core, and Spark starts
+A worker that has to import pandas, Arrow and numba and to load the kernels itself takes 2 s of a core, and Spark starts
 several at once, also again after a minute without work. Forked from here it takes 10 ms.
 """
 
