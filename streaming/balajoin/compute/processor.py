@@ -1,7 +1,7 @@
 """A node as Spark runs it: `transformWithStateInPandas`, one group a node.
 
 At each start of a query Spark imports this module into a process of its own, only to call `init`. So what a batch needs
-is imported when there is one: pandas, Arrow and numba would make every start a second longer.
+is imported when there is one: pandas, Arrow and numba would make every start half a second longer.
 """
 
 from collections.abc import Iterator

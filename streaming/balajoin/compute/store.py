@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 # A tier holds runs within this factor of each other in size; that many of them become one of the next tier. So a row is
 # merged log_8(rows) times, in local files, and a look-up meets at most 7 runs a tier.
 _FANOUT = 8
-# Every byte is copied six times on its way into the state store. Half the bytes for 0.1 µs a row is a bargain.
+# Taking blocks over was 0.7 of the 1.7 s of a node with 275k rows. LZ4 halves their bytes for 0.03 µs of CPU a row.
 _COMPRESSION: Compression = "lz4"
 _TAG_BYTES = 8  # the side; as many as keep the block behind it aligned
 # A batch that spans many slices, as in a catch-up, is stored by wider ones: its blocks shall not become tiny.
