@@ -12,7 +12,7 @@ from typing import Any
 
 from balajoin.errors import ConfigError, Problem
 from balajoin.redaction import is_secret, is_secret_variable
-from balajoin.settings import Config, JoinSettings, Kafka, Output, Policy, Run, Stream, TopicLayout, topic_clashes
+from balajoin.settings import Config, JoinSettings, Kafka, Output, Run, Skew, Stream, TopicLayout, topic_clashes
 from balajoin.toml_lines import line_of, locate
 
 __all__ = [
@@ -20,8 +20,8 @@ __all__ = [
     "JoinSettings",
     "Kafka",
     "Output",
-    "Policy",
     "Run",
+    "Skew",
     "Stream",
     "TopicLayout",
     "lines_in",
@@ -83,7 +83,12 @@ def _default_topics(settings: dict[str, Any]) -> set[str]:
     if not isinstance(join, dict):
         return set()
     topic = output.get("topic") if isinstance(output, dict) else None
-    defaults = {"dead_letter_topic": f"{topic}.dead-letter", "late_topic": f"{topic}.late"}
+    defaults = {
+        "dead_letter_topic": f"{topic}.dead-letter",
+        "late_topic": f"{topic}.late",
+        "control_topic": f"{topic}.control",
+        "replica_topic": f"{topic}.replicas",
+    }
     missing = {name: default for name, default in defaults.items() if name not in join}
     join.update(missing)
     return {f"join.{name}" for name in missing}

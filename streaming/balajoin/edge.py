@@ -124,7 +124,7 @@ def rows(records: DataFrame, side: Side, stream: Stream, typed: Typed, hash_bits
         value = F.expr(sql(f"{side}.value", stream.value)).cast("binary")
         dead = key.isNull() | time.isNull()
         return records.select(
-            _hash(key, hash_bits).alias("hash"),
+            hash_of(key, hash_bits).alias("hash"),
             time.alias("time"),
             "partition",
             "offset",
@@ -142,7 +142,7 @@ def _sane(time: Column) -> Column:
     return F.when(time.between(_YEAR_1_US, _YEAR_9999_US), time)
 
 
-def _hash(key: Column, bits: int) -> Column:
+def hash_of(key: Column, bits: int = 64) -> Column:
     full = F.xxhash64(key)
     return full if bits == 64 else full.bitwiseAND(F.lit((1 << bits) - 1))
 

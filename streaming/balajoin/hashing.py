@@ -25,3 +25,7 @@ def homes(hashes: NDArray[np.int64], nodes: int) -> NDArray[np.int32]:
     out = np.empty(len(hashes), np.int32)
     _homes_kernel(hashes, nodes, out)
     return out
+
+
+def home(hash_: int, nodes: int) -> int:
+    return int(homes(np.array([hash_], np.int64), nodes)[0])

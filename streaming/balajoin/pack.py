@@ -11,17 +11,16 @@ from balajoin.blocks import MAX_BLOCK_BYTES, ROWS, encode_all, pieces
 from balajoin.control.publisher import Publisher
 from balajoin.control.rejects import dead_letters
 from balajoin.labels import source_label
-from balajoin.sides import SIDES, Side
+from balajoin.sides import Side
 from balajoin.worker import settle
 
-PACKED = "source bigint, side string, partition int, first_offset bigint, latest bigint, block binary"
+PACKED = "source bigint, side string, partition int, first_offset bigint, block binary"
 _PACKED_SCHEMA = pa.schema(
     [
         ("source", pa.int64()),
         ("side", pa.string()),
         ("partition", pa.int32()),
         ("first_offset", pa.int64()),
-        ("latest", pa.int64()),
         ("block", pa.binary()),
     ]
 )
@@ -48,13 +47,11 @@ class Packer:
         for rows in _by_partition(pa.Table.from_batches([alive.select(ROWS.names)]).cast(ROWS)):
             for piece in pieces([rows], MAX_BLOCK_BYTES):
                 partition = piece.column("partition")[0].as_py()
-                number = len(SIDES) * partition + SIDES.index(self.side)
                 packed = [
-                    [source_label(number, self.nodes)],
+                    [source_label(partition, self.nodes)],
                     [self.side],
                     [partition],
                     [piece.column("offset")[0].as_py()],
-                    [pc.max(piece.column("time")).as_py()],
                     encode_all([piece]),
                 ]
                 yield pa.record_batch(packed, schema=_PACKED_SCHEMA)

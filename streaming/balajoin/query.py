@@ -3,22 +3,18 @@
 import tempfile
 from pathlib import Path
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.state import GroupStateTimeout
 
-from balajoin import clients, edge, results, topics
+from balajoin import clients, edge, observed, results, skewed_keys, topics
 from balajoin.compute.processor import JOINED, NodeProcessor
-from balajoin.compute.spec import JoinSpec, LateTopic
+from balajoin.compute.spec import JoinSpec, SideTopics
 from balajoin.config import JoinSettings, Kafka, Stream
+from balajoin.control import streams
 from balajoin.control.publisher import Publisher
-from balajoin.labels import node_labels
 from balajoin.pack import PACKED, Packer
 from balajoin.routing.router import ROUTED, STATE, Router
 from balajoin.sides import Side
-
-ROUTED_ROWS = "balajoin_routed_rows"
-"""Under this name the query's progress tells, in `observedMetrics`, how many rows each node was sent."""
 
 _REQUIRED_CONF = {
     "spark.sql.adaptive.enabled": "false",  # it would change the number of state partitions
@@ -49,30 +45,39 @@ def join(
 
     probe_types, build_types = edge.types(spark, probe, build)
     publisher = Publisher.of(clients.librdkafka_options(kafka))
+    partitions = topics.partition_counts(kafka, [probe.topic, build.topic])
 
     def packed(side: Side, stream: Stream, typed: edge.Typed) -> DataFrame:
         packer = Packer(side, stream.topic, settings.nodes, settings.dead_letter_topic, publisher)
         records = edge.records(spark, stream, kafka, settings)
         return edge.rows(records, side, stream, typed, hash_bits).mapInArrow(packer.as_function(), PACKED)
 
-    router = Router(settings.policy, settings.nodes, settings.lateness_ms * 1000)
+    router = Router(
+        policy=settings.policy,
+        rule=skewed_keys.rule(spark, settings.skew, probe_types.key, hash_bits),
+        nodes=settings.nodes,
+        lateness_us=settings.lateness_ms * 1000,
+        lease_us=settings.skew.lease_ms * 1000,
+        control_topic=settings.control_topic,
+        publisher=publisher,
+    )
     routed = (
         packed("probe", probe, probe_types)
         .unionAll(packed("build", build, build_types))
         .groupBy("source")
         .applyInPandasWithState(router.as_function(), ROUTED, STATE, "append", GroupStateTimeout.NoTimeout)
-        .observe(ROUTED_ROWS, *_rows_by_node(settings.nodes))
     )
+    routed = observed.sources(routed, settings.nodes, max(partitions.values()))
+    signals = streams.signals(spark, settings.control_topic, kafka, settings.nodes)
+    replicas = streams.replicas(spark, settings.replica_topic, kafka, settings.nodes)
 
     spec = JoinSpec(
+        nodes=settings.nodes,
         before_us=settings.before_ms * 1000,
         after_us=settings.after_ms * 1000,
         lateness_us=settings.lateness_ms * 1000,
         idle_after_ms=settings.idle_after_ms,
-        sources={
-            "probe": topics.partition_count(kafka, probe.topic),
-            "build": topics.partition_count(kafka, build.topic),
-        },
+        sources={"probe": partitions[probe.topic], "build": partitions[build.topic]},
         pins={
             "join.nodes": settings.nodes,
             "probe.topic": probe.topic,
@@ -81,16 +86,19 @@ def join(
             "build.key": build.key,
         },
     )
-    late = LateTopic(settings.late_topic, {"probe": probe.topic, "build": build.topic}, publisher.options)
-    cache = cache_dir or str(Path(tempfile.gettempdir()) / "balajoin")
-    joined = routed.groupBy("node").transformWithStateInPandas(
-        NodeProcessor(settings.nodes, spec, late, cache), JOINED, "append", "none"
+    side_topics = SideTopics(
+        late=settings.late_topic,
+        control=settings.control_topic,
+        replicas=settings.replica_topic,
+        origins={"probe": probe.topic, "build": build.topic},
+        options=publisher.options,
     )
-    return results.named(joined, probe_types, build_types)
-
-
-def _rows_by_node(nodes: int) -> list[Column]:
-    return [
-        F.coalesce(F.sum(F.when(F.col("node") == label, F.col("rows"))), F.lit(0)).alias(f"node_{node}")
-        for node, label in enumerate(node_labels(nodes))
-    ]
+    cache = cache_dir or str(Path(tempfile.gettempdir()) / "balajoin")
+    processor = NodeProcessor(settings.nodes, spec, side_topics, cache)
+    joined = (
+        routed.unionAll(signals)
+        .unionAll(replicas)
+        .groupBy("node")
+        .transformWithStateInPandas(processor, JOINED, "append", "none")
+    )
+    return results.named(observed.nodes(joined, settings.nodes), probe_types, build_types)

@@ -26,9 +26,9 @@ from pydantic_core import PydanticCustomError
 from balajoin import durations
 from balajoin.errors import ConfigError, Problem
 from balajoin.redaction import Redactor, is_secret, redact
+from balajoin.routing.rule import PolicyName
 from balajoin.settings_problems import problems_of, wrong
 
-Policy = Literal["hash"]
 
 # Spark reads and commits by its checkpoint, and refuses these from a user.
 _SET_BY_BALAJOIN = frozenset(
@@ -54,7 +54,15 @@ _SPARK_SET_BY_BALAJOIN = {
     "spark.sql.streaming.stateStore.providerClass": "remove it",
 }
 
-_TOPIC_SETTINGS = ("probe.topic", "build.topic", "output.topic", "join.dead_letter_topic", "join.late_topic")
+_TOPIC_SETTINGS = (
+    "probe.topic",
+    "build.topic",
+    "output.topic",
+    "join.dead_letter_topic",
+    "join.late_topic",
+    "join.control_topic",
+    "join.replica_topic",
+)
 
 
 def _duration_ms(written: object) -> int:
@@ -161,6 +169,22 @@ class Stream(_Settings):
     starting_offsets: Literal["earliest", "latest"] = Field(default="earliest", examples=["earliest"])
 
 
+class Skew(_Settings):
+    """What counts as skewed, and how far its rows are spread: θ and ε of the paper, and what they rest on."""
+
+    threshold: Annotated[float, Field(gt=0, lt=1)] = Field(default=0.01, examples=[0.01])
+    balance: Annotated[float, Field(gt=0, lt=1)] = Field(default=0.2, examples=[0.2])
+    counters: Annotated[WholeNumber, Field(ge=16, le=1 << 20)] = Field(default=1024, examples=[1024])
+    half_life_ms: Annotated[Milliseconds, Field(ge=1)] = Field(default=60_000, alias="half_life", examples=["1 min"])
+    lease_ms: Annotated[Milliseconds, Field(ge=1)] = Field(default=60_000, alias="lease", examples=["1 min"])
+    first_pass_rows: Annotated[WholeNumber, Field(ge=1)] = Field(default=100_000, examples=[100_000])
+    keys: tuple[Text, ...] = Field(default=(), examples=[["user-1", "user-2"]])
+
+    if TYPE_CHECKING:  # durations are given as texts, and kept as numbers
+
+        def __init__(self, **settings: Any) -> None: ...
+
+
 class JoinSettings(_Settings):
     """A pair joins when `probe.time - before <= build.time <= probe.time + after`."""
 
@@ -169,9 +193,12 @@ class JoinSettings(_Settings):
     lateness_ms: Annotated[Milliseconds, Field(ge=0)] = Field(default=0, alias="lateness", examples=["10 s"])
     idle_after_ms: Annotated[Milliseconds, Field(ge=1)] = Field(default=60_000, alias="idle_after", examples=["1 min"])
     nodes: Annotated[WholeNumber, Field(ge=1, le=1024)] = Field(default=4, examples=[4])
-    policy: Policy = Field(default="hash", examples=["hash"])
+    policy: PolicyName = Field(default="bala-join", examples=["bala-join"])
+    skew: Skew = Skew()
     dead_letter_topic: Topic = Field(examples=["joined.dead-letter"])
     late_topic: Topic = Field(examples=["joined.late"])
+    control_topic: Topic = Field(examples=["joined.control"])
+    replica_topic: Topic = Field(examples=["joined.replicas"])
     max_rows_per_batch: Annotated[WholeNumber, Field(ge=1)] | None = Field(default=None, examples=[500_000])
 
     if TYPE_CHECKING:  # durations are given as texts, and kept as numbers

@@ -37,11 +37,14 @@ def existing(kafka: Kafka, names: Iterable[str]) -> dict[str, int]:
     return {name: found[name] for name in names if name in found}
 
 
-def partition_count(kafka: Kafka, topic: str) -> int:
-    counts = existing(kafka, [topic])
-    if topic not in counts:
-        raise KafkaError(f"topic {topic} does not exist at {kafka.bootstrap_servers}: create it first")
-    return counts[topic]
+def partition_counts(kafka: Kafka, names: Iterable[str]) -> dict[str, int]:
+    """Of topics that have to be there."""
+    wanted = list(names)
+    counts = existing(kafka, wanted)
+    for topic in wanted:
+        if topic not in counts:
+            raise KafkaError(f"topic {topic} does not exist at {kafka.bootstrap_servers}: create it first")
+    return counts
 
 
 def create_missing(kafka: Kafka, wanted: Mapping[str, int], replication: int) -> list[str]:

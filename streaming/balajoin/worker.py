@@ -3,6 +3,10 @@
 import gc
 from functools import cache
 
+from pyspark import TaskContext
+
+from balajoin.control.records import Stamp
+
 
 @cache
 def settle() -> None:
@@ -13,3 +17,13 @@ def settle() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+def current_stamp() -> Stamp:
+    """Of the batch that this task belongs to. A replay of a batch has the same."""
+    context = TaskContext.get()
+    assert context is not None
+    join, batch = (context.getLocalProperty(name) for name in ("sql.streaming.queryId", "streaming.sql.batchId"))
+    assert join is not None
+    assert batch is not None
+    return Stamp(join, int(batch))

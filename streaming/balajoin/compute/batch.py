@@ -1,6 +1,8 @@
 """One batch of a node: between Spark's frames and state on one side, and the pure `Node` on the other."""
 
+import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -9,34 +11,103 @@ import pyarrow as pa
 
 from balajoin import blocks
 from balajoin.compute.join import Arrival, Node
-from balajoin.compute.spec import JoinSpec, LateTopic
+from balajoin.compute.pairs import PAIRS
+from balajoin.compute.spec import JoinSpec, SideTopics
 from balajoin.control.publisher import Publisher
+from balajoin.control.records import (
+    ForeignRecordError,
+    Part,
+    Signal,
+    Stamp,
+    read_part,
+    read_signal,
+    shipment_records,
+    signal_record,
+)
 from balajoin.control.rejects import late_records
-from balajoin.worker import settle
+from balajoin.hashing import home
+from balajoin.worker import current_stamp, settle
 
 _FRAME_ROWS = 1 << 16
 _FRAME_BYTES = 64 << 20
+_NOTED = PAIRS.append(pa.field("note", pa.string()))
 
 
 def process(
-    spec: JoinSpec, number: int, head: Any, stored: Any, cache: Path, late: LateTopic, frames: Iterator[pd.DataFrame]
+    spec: JoinSpec, number: int, head: Any, stored: Any, cache: Path, topics: SideTopics, frames: Iterator[pd.DataFrame]
 ) -> Iterator[pd.DataFrame]:
-    """Joined rows. `head` and `stored` are Spark's value and map state of node `number`."""
+    """Joined rows, and one row that holds nothing but statistics.
+
+    `head` and `stored` are Spark's value and map state of node `number`.
+    """
     settle()
+    began = time.process_time_ns()
+    stamp = current_stamp()
     written = head.get()
     state = bytes(written[0]) if written is not None else None
     node = Node(spec, state, StateBlocks(stored), cache, number)
-    arrivals = [_arrival(row) for frame in frames for row in frame.itertuples(index=False)]
-    for pairs in gathered(node.process(arrivals)):
-        yield _frame(pairs)
-    _publish(node, late)
+    inputs = Inputs.read(stamp, (row for frame in frames for row in frame.itertuples(index=False)))
+    for pairs in gathered(node.process(stamp.batch, inputs.arrivals, inputs.signals, inputs.parts)):
+        yield _frame(pairs.append_column(_NOTED.field("note"), pa.nulls(pairs.num_rows, pa.string())))
+    _publish(node, stamp, spec.nodes, topics)
     head.update((node.state(),))
+    node.statistics.foreign_records += inputs.foreign
+    node.statistics.stale_records = inputs.stale
+    node.statistics.busy_us = (time.process_time_ns() - began) // 1000
+    yield _frame(pa.Table.from_pylist([{"note": node.statistics.to_json()}], _NOTED))
 
 
-def _publish(node: Node, late: LateTopic) -> None:
-    publisher = Publisher(late.options)
+@dataclass
+class Inputs:
+    arrivals: list[Arrival] = field(default_factory=list)
+    signals: list[Signal] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+    foreign: int = 0
+    stale: int = 0
+    """Of another checkpoint, or of a time line that this one has left."""
+
+    @classmethod
+    def read(cls, stamp: Stamp, rows: Iterable[Any]) -> "Inputs":
+        inputs = cls()
+        for row in rows:
+            try:
+                inputs._add(stamp, row)
+            except ForeignRecordError:
+                inputs.foreign += 1
+        return inputs
+
+    def _add(self, stamp: Stamp, row: Any) -> None:
+        if row.section == "signal":
+            sent, signal = read_signal(row.note)
+            if self._is_ours(sent, stamp):
+                self.signals.append(signal)
+        elif row.section == "replica":
+            part = read_part(row.note, row.block)
+            if self._is_ours(part.stamp, stamp):
+                self.parts.append(part)
+        elif row.section == "foreign":
+            self.foreign += 1
+        else:
+            rows = [blocks.decode(row.block)]
+            self.arrivals.append(Arrival(row.section, int(row.source), int(row.watermark), int(row.now_ms), rows))
+
+    def _is_ours(self, sent: Stamp, now: Stamp) -> bool:
+        ours = sent.join == now.join and sent.batch < now.batch
+        self.stale += not ours
+        return ours
+
+
+def _publish(node: Node, stamp: Stamp, nodes: int, topics: SideTopics) -> None:
+    publisher = Publisher(topics.options)
     for rows in node.late:
-        publisher.publish(late.topic, late_records(late.origins[rows.side], rows.rows, rows.watermark))
+        publisher.publish(topics.late, late_records(topics.origins[rows.side], rows.rows, rows.watermark))
+    if node.signals:
+        signals = [signal_record(stamp, home(signal.hash, nodes), signal) for signal in node.signals]
+        publisher.publish(topics.control, signals, whole=True)
+    if node.shipments:
+        records = [record for shipment in node.shipments for record in shipment_records(stamp, shipment)]
+        node.statistics.replica_bytes = sum(len(record.value or b"") for record in records)
+        publisher.publish(topics.replicas, records, whole=True)
 
 
 class StateBlocks:
@@ -59,10 +130,6 @@ class StateBlocks:
         """One by one: a single answer with all of them could pass the 2 GiB that Spark's protocol allows."""
         for number in sorted(key[0] for key in self._state.keys()):  # noqa: SIM118 - not a dict
             yield number, bytes(self._state.getValue((number,))[0])
-
-
-def _arrival(row: Any) -> Arrival:
-    return Arrival(row.side, int(row.source), int(row.watermark), int(row.now_ms), [blocks.decode(row.block)])
 
 
 def gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:

@@ -141,6 +141,36 @@ def _match_kernel(  # type: ignore[no-untyped-def]
     return len(hashes), 0, pairs
 
 
+@njit(cache=True)
+def _rows_kernel(wanted, slots, group_hash, starts, rows):  # type: ignore[no-untyped-def]
+    mask = len(slots) - 1
+    found = np.empty(len(wanted), np.int32)
+    total = 0
+    for i in range(len(wanted)):
+        slot = wanted[i] & mask
+        group = slots[slot]
+        while group >= 0 and group_hash[group] != wanted[i]:
+            slot = (slot + 1) & mask
+            group = slots[slot]
+        found[i] = group
+        if group >= 0:
+            total += starts[group + 1] - starts[group]
+    out = np.empty(total, np.int32)
+    at = 0
+    for group in found:
+        if group >= 0:
+            for k in range(starts[group], starts[group + 1]):
+                out[at] = rows[k]
+                at += 1
+    return out
+
+
+def rows_with(index: Index, hashes: Ints) -> Shorts:
+    """The numbers of all rows with one of these distinct hashes."""
+    found: Shorts = _rows_kernel(hashes, index.slots, index.hashes, index.starts, index.rows)
+    return found
+
+
 def build(hashes: Ints, times: Ints) -> Index:
     """Indexes rows by hash, and by time among equal hashes."""
     n = len(hashes)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from balajoin.compute.spec import JoinSpec, LateTopic
+from balajoin.compute.spec import JoinSpec, SideTopics
 from balajoin.labels import node_labels
 
 if TYPE_CHECKING:
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 JOINED = (
     "key binary, probe_value binary, probe_time bigint, probe_partition int, probe_offset bigint, "
-    "build_value binary, build_time bigint, build_partition int, build_offset bigint"
+    "build_value binary, build_time bigint, build_partition int, build_offset bigint, note string"
 )
 
 
 class NodeProcessor(StatefulProcessor):
-    def __init__(self, nodes: int, spec: JoinSpec, late: LateTopic, cache: str) -> None:
+    def __init__(self, nodes: int, spec: JoinSpec, topics: SideTopics, cache: str) -> None:
         self._node_of = {label: node for node, label in enumerate(node_labels(nodes))}
         self._spec = spec
-        self._late = late
+        self._topics = topics
         self._cache = Path(cache)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -37,7 +37,7 @@ class NodeProcessor(StatefulProcessor):
         from balajoin.compute import batch
 
         node = self._node_of[key[0]]
-        yield from batch.process(self._spec, node, self._head, self._blocks, self._cache, self._late, rows)
+        yield from batch.process(self._spec, node, self._head, self._blocks, self._cache, self._topics, rows)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator["pd.DataFrame"]:  # noqa: N802, N803
         yield from ()

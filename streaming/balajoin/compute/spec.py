@@ -21,6 +21,7 @@ class JoinSpec:
     `pins` are settings that stored rows depend on: a checkpoint made with others is refused.
     """
 
+    nodes: int
     before_us: int
     after_us: int
     lateness_us: int
@@ -41,9 +42,11 @@ class JoinSpec:
 
 
 @dataclass(frozen=True)
-class LateTopic:
-    """Where late rows go, the topic that each side's rows came from, and librdkafka's options to write there."""
+class SideTopics:
+    """Where a node publishes, the topic that each side's rows came from, and librdkafka's options to write there."""
 
-    topic: str
+    late: str
+    control: str
+    replicas: str
     origins: dict[Side, str]
     options: tuple[tuple[str, str], ...] = field(repr=False)

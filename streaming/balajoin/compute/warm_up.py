@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 from balajoin.blocks import ROWS, concat, decode, encode, longs, partition_by
-from balajoin.compute.index import build, matches
+from balajoin.compute.index import build, matches, rows_with
 from balajoin.compute.spec import Window
 from balajoin.hashing import homes
 
@@ -15,4 +15,5 @@ def load_kernels() -> None:
     rows = concat([decode(encode(pa.Table.from_pylist([_ROW, _ROW], ROWS)))])
     index = build(longs(rows, "hash"), longs(rows, "time"))
     list(matches(rows, index, rows, Window(0, 0)))
+    rows_with(index, longs(rows, "hash")[:1])
     partition_by(rows, homes(longs(rows, "hash"), 2), 2)

@@ -37,7 +37,8 @@ class Publisher:
     def of(cls, options: Mapping[str, str]) -> "Publisher":
         return cls(tuple(sorted(options.items())))
 
-    def publish(self, topic: str, records: Iterable[Record]) -> None:
+    def publish(self, topic: str, records: Iterable[Record], *, whole: bool = False) -> None:
+        """A record too large for the broker goes without its value, and says so; or, if it must be `whole`, fails."""
         producer = _producer(self.options)
         failures: list[ClientError] = []
         too_large: list[Record] = []
@@ -46,7 +47,7 @@ class Publisher:
             def delivered(error: ClientError | None, _: Any) -> None:
                 if error is None:
                     return
-                if error.code() == ClientError.MSG_SIZE_TOO_LARGE and record.value:
+                if error.code() == ClientError.MSG_SIZE_TOO_LARGE and record.value and not whole:
                     too_large.append(record)
                 else:
                     failures.append(error)
@@ -77,7 +78,10 @@ class Publisher:
             unsent = producer.flush(_FLUSH_SECONDS)
         if failures or unsent:
             reason = failures[0].str() if failures else f"{unsent} records not acknowledged in {_FLUSH_SECONDS} s"
-            raise KafkaError(f"cannot write to topic {topic}: {reason}. Create it with `balajoin topics`, check ACLs")
+            hint = "Create it with `balajoin topics`, check ACLs"
+            if failures and failures[0].code() == ClientError.MSG_SIZE_TOO_LARGE:
+                hint = "Raise its max.message.bytes above the largest record of the build topic"
+            raise KafkaError(f"cannot write to topic {topic}: {reason}. {hint}")
 
     def __repr__(self) -> str:
         return "Publisher(…)"

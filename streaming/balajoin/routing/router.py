@@ -5,66 +5,86 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
 
 from balajoin.blocks import ROWS, decode, encode, pieces
+from balajoin.control.publisher import Publisher
+from balajoin.control.records import Stamp, signal_record
+from balajoin.hashing import home
 from balajoin.labels import node_labels
 from balajoin.routing import policies
-from balajoin.routing.source import Source
-from balajoin.sides import Side
-from balajoin.worker import settle
+from balajoin.routing.policies import PolicyName
+from balajoin.routing.rule import SkewRule
+from balajoin.routing.source import Parcels, Source
+from balajoin.sides import SECTIONS, SIDES, side_of
+from balajoin.worker import current_stamp, settle
 
-ROUTED = "node bigint, side string, source int, watermark bigint, now_ms bigint, rows bigint, block binary"
+ROUTED = (
+    "node bigint, section string, source int, watermark bigint, now_ms bigint, rows bigint, bytes bigint, "
+    "note string, block binary"
+)
 STATE = "state binary"
 
 
 @dataclass(frozen=True)
 class Router:
-    policy: str
+    policy: PolicyName
+    rule: SkewRule
     nodes: int
     lateness_us: int
+    lease_us: int
+    control_topic: str
+    publisher: Publisher
 
     def as_function(self) -> Callable[[Any, Iterator[pd.DataFrame], Any], Iterator[pd.DataFrame]]:
         def route(_: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
-            yield from self.route(frames, state)
+            yield from self.route(frames, state, current_stamp())
 
         return route
 
-    def route(self, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+    def route(self, frames: Iterator[pd.DataFrame], state: Any, stamp: Stamp) -> Iterator[pd.DataFrame]:
         settle()
         # A shuffle delivers in any order; sorted by offset a replay makes the same blocks again.
         packed = sorted((row for frame in frames for row in frame.itertuples()), key=lambda row: row.first_offset)
         if not packed:
             return
-        side, partition = packed[0].side, packed[0].partition
-        source = Source.restore(
-            side,
-            policies.make(self.policy, self.nodes),
-            self.nodes,
-            self.lateness_us,
-            state.get[0] if state.exists else None,
-        )
-        parcels = source.route([decode(row.block) for row in packed], max(row.latest for row in packed))
+        written = state.get[0] if state.exists else None
+        number, now_ms = int(packed[0].partition), state.getCurrentProcessingTimeMs()
+        policy = policies.make(self.policy, self.nodes, number, self.rule, Source.policy_state(written))
+        source = Source.restore(number, self.nodes, self.lateness_us, self.lease_us, policy, written)
+        blocks = {side: [decode(row.block) for row in packed if row.side == side] for side in SIDES}
+        parcels = source.route(now_ms, {side: tables for side, tables in blocks.items() if tables})
+        if source.signals:
+            records = (signal_record(stamp, home(signal.hash, self.nodes), signal) for signal in source.signals)
+            self.publisher.publish(self.control_topic, records)
         state.update((source.state(),))
-        yield self._frame(side, partition, source.watermark, state.getCurrentProcessingTimeMs(), parcels)
+        yield self._frame(source, [side for side in SIDES if blocks[side]], now_ms, parcels)
 
-    def _frame(
-        self, side: Side, partition: int, watermark: int, now_ms: int, parcels: list[list[pa.Table]]
-    ) -> pd.DataFrame:
-        """A row a block. A node without rows gets an empty block, for the watermark's sake."""
+    def _frame(self, source: Source, sides: list[str], now_ms: int, parcels: Parcels) -> pd.DataFrame:
+        """A row a block. A node without rows of a side gets an empty block, for the watermark's sake."""
+        labels = node_labels(self.nodes)
         addressed = [
-            (label, piece)
-            for label, parcel in zip(node_labels(self.nodes), parcels, strict=True)
-            for piece in (list(pieces(parcel)) or [ROWS.empty_table()])
+            (labels[node], section, piece)
+            for section in SECTIONS
+            for node in range(self.nodes)
+            for piece in pieces(parcels[section][node]) or ()
         ]
+        told = {(label, side_of(section)) for label, section, _ in addressed}
+        addressed += [
+            (label, side, ROWS.empty_table()) for side in SIDES if side in sides for label in labels
+            if (label, side) not in told
+        ]
+        own = labels[source.number % self.nodes]
+        notes = [source.statistics.to_json(), *[None] * (len(addressed) - 1)]
         return pd.DataFrame(
             {
-                "node": [label for label, _ in addressed],
-                "side": side,
-                "source": partition,
-                "watermark": watermark,
+                "node": [label for label, _, _ in addressed],
+                "section": [section for _, section, _ in addressed],
+                "source": source.number,
+                "watermark": [source.watermark(side_of(section)) for _, section, _ in addressed],
                 "now_ms": now_ms,
-                "rows": [piece.num_rows for _, piece in addressed],
-                "block": [encode(piece) for _, piece in addressed],
+                "rows": [piece.num_rows for _, _, piece in addressed],
+                "bytes": [0 if label == own else piece.nbytes for label, _, piece in addressed],
+                "note": notes,
+                "block": [encode(piece) for _, _, piece in addressed],
             }
         )

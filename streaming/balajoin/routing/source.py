@@ -1,49 +1,164 @@
-"""The router of one source, without Spark: (state, the source's new blocks) → (a parcel for every node, state)."""
+"""The router of one source, without Spark: (state, the source's new blocks) → (a parcel for every node, signals, state).
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+A source is one partition number, of both topics: the paper's data node, with its shard of each table.
+"""
 
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
 import pyarrow as pa
+from numba import njit
+from numpy.typing import NDArray
 
 from balajoin import codec
-from balajoin.blocks import longs, partition_by
+from balajoin.blocks import concat, longs, partition_by
 from balajoin.compute.watermarks import BEGINNING
-from balajoin.routing.policies import Policy
-from balajoin.sides import Side
+from balajoin.control.records import Signal
+from balajoin.hashing import homes
+from balajoin.routing.policies import Assignment, Policy
+from balajoin.routing.statistics import SourceStatistics
+from balajoin.sides import SECTIONS, SIDES, Section, Side
 
-_STATE_VERSION = 1
+_STATE_VERSION = 2
+
+Lease = tuple[int, int, bool]  # hash, node, fragment
+Parcels = dict[Section, list[list[pa.Table]]]
 
 
 @dataclass
 class Source:
-    side: Side
-    policy: Policy
+    number: int
     nodes: int
     lateness_us: int
-    latest: int = BEGINNING
+    lease_us: int
+    policy: Policy
+    latest: dict[Side, int] = field(default_factory=lambda: dict.fromkeys(SIDES, BEGINNING))
+    leases: dict[Lease, int] = field(default_factory=dict)
+    """Up to which time the home of a hash was told that a node gets its probe rows."""
+
+    def __post_init__(self) -> None:
+        self.signals: list[Signal] = []
+        self.statistics = SourceStatistics(self.number, [0] * self.nodes)
+
+    @staticmethod
+    def policy_state(state: bytes | None) -> bytes | None:
+        return codec.decode("source", _STATE_VERSION, state)["policy"] if state is not None else None
 
     @classmethod
-    def restore(cls, side: Side, policy: Policy, nodes: int, lateness_us: int, state: bytes | None) -> "Source":
-        source = cls(side, policy, nodes, lateness_us)
+    def restore(
+        cls, number: int, nodes: int, lateness_us: int, lease_us: int, policy: Policy, state: bytes | None
+    ) -> "Source":
+        source = cls(number, nodes, lateness_us, lease_us, policy)
         if state is not None:
-            source.latest = codec.decode("source", _STATE_VERSION, state)["latest"]
+            content = codec.decode("source", _STATE_VERSION, state)
+            source.latest = content["latest"]
+            source.leases = {(hash_, node, fragment): until for hash_, node, fragment, until in content["leases"]}
         return source
 
     def state(self) -> bytes:
-        return codec.encode("source", _STATE_VERSION, {"latest": self.latest})
+        content = {
+            "latest": self.latest,
+            "leases": [[*lease, until] for lease, until in sorted(self.leases.items())],
+            "policy": self.policy.state(),
+        }
+        return codec.encode("source", _STATE_VERSION, content)
 
-    @property
-    def watermark(self) -> int:
+    def watermark(self, side: Side) -> int:
         """No row of this source is expected below. Every node hears of it in every batch."""
-        return self.latest - self.lateness_us if self.latest > BEGINNING else BEGINNING
+        latest = self.latest[side]
+        return latest - self.lateness_us if latest > BEGINNING else BEGINNING
 
-    def route(self, blocks: Sequence[pa.Table], latest: int) -> list[list[pa.Table]]:
-        """The rows for each node, in their order. `latest` is the newest time among them."""
-        self.latest = max(self.latest, latest)
-        parcels: list[list[pa.Table]] = [[] for _ in range(self.nodes)]
-        for block in blocks:
-            targets = self.policy.assign(self.side, longs(block, "hash"))
-            for parcel, rows in zip(parcels, partition_by(block, targets, self.nodes), strict=True):
-                if rows.num_rows:
-                    parcel.append(rows)
+    def route(self, now_ms: int, blocks: Mapping[Side, Sequence[pa.Table]]) -> Parcels:
+        """The rows for each node, in their order; the signals that go with them are in `signals`."""
+        before = self.latest["probe"]
+        for side, tables in blocks.items():
+            newest = max((int(longs(table, "time").max()) for table in tables), default=BEGINNING)
+            self.latest[side] = max(self.latest[side], newest)
+        parcels: Parcels = {section: [[] for _ in range(self.nodes)] for section in SECTIONS}
+        self.policy.age(now_ms)
+        for block in blocks.get("build", ()):
+            hashes = longs(block, "hash")
+            self.policy.note_build(hashes)
+            self._send(parcels["build"], block, homes(hashes, self.nodes))
+        reached: dict[Lease, int] = defaultdict(lambda: BEGINNING)
+        samples: dict[int, bytes] = {}
+        for block in blocks.get("probe", ()):
+            assignment = self.policy.assign(longs(block, "hash"))
+            self._send_probe(parcels, block, assignment)
+            self._note_reached(block, assignment, reached, samples)
+        advanced = self.latest["probe"] - before if before > BEGINNING else 0
+        self._signal(reached, samples, max(self.lease_us, advanced))
+        self.statistics.hot_keys = self.policy.hot_keys()
+        self.statistics.signals = len(self.signals)
         return parcels
+
+    def _send_probe(self, parcels: Parcels, block: pa.Table, assignment: Assignment) -> None:
+        self.statistics.add_skewed(assignment.targets[assignment.entries >= 0])
+        sent = block if assignment.rows is None else block.take(pa.array(assignment.rows))
+        fragments = assignment.fragments
+        if fragments is None or not fragments.any():
+            self._send(parcels["probe"], sent, assignment.targets)
+            return
+        for section, mine in (("probe", ~fragments), ("fragment", fragments)):
+            if mine.any():
+                self._send(parcels[section], concat([sent.filter(pa.array(mine))]), assignment.targets[mine])
+
+    def _send(self, parcels: list[list[pa.Table]], rows: pa.Table, targets: NDArray[np.int32]) -> None:
+        for parcel, part in zip(parcels, partition_by(rows, targets, self.nodes), strict=True):
+            if part.num_rows:
+                parcel.append(part)
+
+    def _note_reached(
+        self, block: pa.Table, assignment: Assignment, reached: dict[Lease, int], samples: dict[int, bytes]
+    ) -> None:
+        """The newest time of each skewed key at each node that this batch sends it to, its home left out."""
+        keys = assignment.keys
+        if not len(keys):
+            return
+        times, rows = longs(block, "time"), assignment.rows
+        sent_times = times if rows is None else times[rows]
+        fragments = assignment.fragments
+        if fragments is None:
+            fragments = np.zeros(len(sent_times), np.bool_)
+        newest, sample = _newest_kernel(assignment.entries, assignment.targets, sent_times, fragments, len(keys), self.nodes)
+        at_home = homes(keys, self.nodes)
+        for entry, hash_ in enumerate(keys.tolist()):
+            if sample[entry] < 0:
+                continue
+            row = int(sample[entry]) if rows is None else int(rows[sample[entry]])
+            samples[hash_] = block.column("key")[row].as_py()
+            for fragment in (False, True):
+                times_by_node = newest[int(fragment), entry]
+                if self.policy.broadcasts and (times_by_node > BEGINNING).any():
+                    times_by_node = np.full(self.nodes, times_by_node.max())
+                for node in np.flatnonzero(times_by_node > BEGINNING).tolist():
+                    if node != at_home[entry]:
+                        lease = (hash_, node, fragment)
+                        reached[lease] = max(reached[lease], int(times_by_node[node]))
+
+    def _signal(self, reached: Mapping[Lease, int], samples: Mapping[int, bytes], lease_us: int) -> None:
+        """Leases are renewed when half of their time has passed, so that no row has to wait for its grant."""
+        until = self.latest["probe"] + lease_us
+        for lease, newest in sorted(reached.items()):
+            if newest > self.leases.get(lease, BEGINNING) - self.lease_us // 2:
+                hash_, node, fragment = lease
+                self.leases[lease] = until
+                self.signals.append(Signal(hash_, node, until, fragment, key=samples[hash_]))
+        floor = self.watermark("probe")
+        self.leases = {lease: until for lease, until in self.leases.items() if until >= floor}
+
+
+@njit(cache=True)
+def _newest_kernel(entries, targets, times, fragments, keys, nodes):  # type: ignore[no-untyped-def]
+    newest = np.full((2, keys, nodes), BEGINNING, np.int64)
+    sample = np.full(keys, -1, np.int64)
+    for i in range(len(entries)):
+        entry = entries[i]
+        if entry >= 0:
+            kind = 1 if fragments[i] else 0
+            if times[i] > newest[kind, entry, targets[i]]:
+                newest[kind, entry, targets[i]] = times[i]
+            sample[entry] = i
+    return newest, sample

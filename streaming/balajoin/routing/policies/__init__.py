@@ -1,19 +1,37 @@
-"""Routing policies, one a file: each says to which node a row goes. `make` knows them all by name."""
-
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from balajoin.routing.policies.hash import HashPolicy
-from balajoin.sides import Side
+from balajoin.routing.rule import PolicyName, SkewRule
+
+
+@dataclass(frozen=True)
+class HotKey:
+    hash: int
+    rows: int
+    share: float
+    nodes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Assignment:
+    targets: NDArray[np.int32]
+    entries: NDArray[np.int32]
+    keys: NDArray[np.int64]
+    rows: NDArray[np.int32] | None = None
+    fragments: NDArray[np.bool_] | None = None
 
 
 class Policy(Protocol):
-    def assign(self, side: Side, hashes: NDArray[np.int64]) -> NDArray[np.int32]:
-        """The node of each row, given the hashes of their keys."""
-        ...
+    broadcasts: bool
+
+    def assign(self, hashes: NDArray[np.int64]) -> Assignment: ...
+    def note_build(self, hashes: NDArray[np.int64]) -> None: ...
+    def age(self, now_ms: int) -> None: ...
+    def state(self) -> bytes: ...
+    def hot_keys(self) -> list[HotKey]: ...
 
 
-def make(name: str, nodes: int) -> Policy:
-    return {"hash": HashPolicy}[name](nodes)
+def make(name: PolicyName, nodes: int, source: int, rule: SkewRule, state: bytes | None = None) -> Policy: ...

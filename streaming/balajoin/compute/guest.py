@@ -1,0 +1,143 @@
+"""A node as the guest of keys that have their home elsewhere: which build rows it can count on, and what it waits for.
+
+A probe row that no grant covers yet is *pinned*: it stays, however far time goes on, until its home has shipped the
+build rows that are there and promised those to come.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from balajoin.blocks import concat, decode, longs
+from balajoin.compute.watermarks import BEGINNING
+from balajoin.control.records import ForeignRecordError, Grant, Part, Shipment, Signal
+from balajoin.errors import BlockError
+from balajoin.hashing import homes
+
+# A signal is answered within two batches. Whoever still waits after these has lost its answer, and asks again.
+_ASK_AGAIN_AFTER_BATCHES = 8
+
+Key = tuple[int, bool]  # hash, fragment
+
+
+@dataclass
+class Pin:
+    earliest: int
+    latest: int
+    asked: int
+    """The batch of the last signal for it."""
+
+
+@dataclass
+class Guest:
+    number: int
+    nodes: int
+    held: dict[Key, int] = field(default_factory=dict)
+    pins: dict[Key, Pin] = field(default_factory=dict)
+    channels: dict[int, int] = field(default_factory=dict)
+    """The last batch of each home from which a shipment was taken: what comes of it again is a repetition."""
+
+    foreign_parts: int = 0
+    delayed_shipments: int = 0
+    """Older than one batch. A trigger that does not read on, such as `availableNow` with a rate limit, does that."""
+
+    def accept(self, parts: Iterable[Part], batch: int) -> list[Shipment]:
+        """The shipments that are new to this node, each once, in the order of their batches."""
+        attempts: dict[tuple[int, int], dict[str, list[Part]]] = defaultdict(lambda: defaultdict(list))
+        for part in parts:
+            if self.channels.get(part.home, -1) < part.stamp.batch < batch:
+                attempts[part.stamp.batch, part.home][part.attempt].append(part)
+        accepted = []
+        for (sent, home), by_attempt in sorted(attempts.items()):
+            shipment = next(filter(None, map(self._whole, sorted(by_attempt.items()))), None)
+            if shipment is None:
+                self.foreign_parts += sum(map(len, by_attempt.values()))
+                continue
+            self.channels[home] = sent
+            self.delayed_shipments += sent < batch - 1
+            accepted.append(shipment)
+        return accepted
+
+    def _whole(self, attempt: tuple[str, list[Part]]) -> Shipment | None:
+        """None if parts are missing, as of an attempt that died while it wrote, or cannot be read."""
+        by_number = {part.part: part for part in attempt[1]}
+        first = by_number.get(0)
+        if first is None or False:
+            return None
+        try:
+            rows = [concat([decode(by_number[n].block)]) for n in range(first.parts) if by_number[n].block]
+            for table in rows:
+                self._check_home(table, first.home)
+        except (BlockError, ForeignRecordError):
+            return None
+        return Shipment(first.home, self.number, rows, first.grants, first.pulled)
+
+    def _check_home(self, rows: pa.Table, home: int) -> None:
+        if home == self.number or (homes(longs(rows, "hash"), self.nodes) != home).any():
+            raise ForeignRecordError("rows of another home")
+
+    def hold(self, grants: Sequence[Grant]) -> None:
+        for grant in grants:
+            key = (grant.hash, grant.fragment)
+            self.held[key] = max(grant.until, self.held.get(key, grant.until))
+        self.pins = {key: pin for key, pin in self.pins.items() if pin.latest > self._covered(*key)}
+
+    def pin(self, probe: pa.Table, fragment: bool, watermark: int, batch: int) -> None:
+        """Remembers the rows of foreign keys that no grant covers. Late rows are nobody's promise, and not pinned."""
+        hashes, times = longs(probe, "hash"), longs(probe, "time")
+        foreign = (homes(hashes, self.nodes) != self.number) & (times >= watermark)
+        if not foreign.any():
+            return
+        codes, distinct = pd.factorize(hashes[foreign])
+        covered = np.array([self._covered(int(hash_), fragment) for hash_ in distinct], np.int64)
+        open_ = times[foreign] > covered[codes]
+        waiting = pd.Series(times[foreign][open_]).groupby(codes[open_])
+        for code, earliest, latest in waiting.agg(["min", "max"]).itertuples():
+            key = (int(distinct[code]), fragment)
+            before = self.pins.get(key, Pin(earliest, latest, batch))
+            self.pins[key] = Pin(min(before.earliest, earliest), max(before.latest, latest), before.asked)
+
+    @property
+    def earliest_pinned(self) -> int | None:
+        return min((pin.earliest for pin in self.pins.values()), default=None)
+
+    def asks(self, batch: int) -> list[Signal]:
+        """Signals for what should have come long ago."""
+        overdue = [(key, pin) for key, pin in self.pins.items() if batch - pin.asked >= _ASK_AGAIN_AFTER_BATCHES]
+        for _, pin in overdue:
+            pin.asked = batch
+        return [Signal(key[0], self.number, pin.latest, key[1], again=True) for key, pin in sorted(overdue, key=_key)]
+
+    def end_holds(self, probe_watermark: int) -> None:
+        """No row that is on time can be covered by them any more."""
+        self.held = {key: until for key, until in self.held.items() if until >= probe_watermark}
+
+    def _covered(self, hash_: int, fragment: bool) -> int:
+        """Who gets all build rows also gets every fragment's share."""
+        return max(self.held.get((hash_, False), BEGINNING), self.held.get((hash_, fragment), BEGINNING))
+
+    def to_state(self) -> dict[str, Any]:
+        return {
+            "held": [[*key, until] for key, until in sorted(self.held.items())],
+            "pins": [[*key, pin.earliest, pin.latest, pin.asked] for key, pin in sorted(self.pins.items(), key=_key)],
+            "channels": sorted(self.channels.items()),
+        }
+
+    @classmethod
+    def from_state(cls, number: int, nodes: int, state: dict[str, Any]) -> "Guest":
+        return cls(
+            number,
+            nodes,
+            {(hash_, fragment): until for hash_, fragment, until in state["held"]},
+            {(hash_, fragment): Pin(*pin) for hash_, fragment, *pin in state["pins"]},
+            dict(map(tuple, state["channels"])),
+        )
+
+
+def _key(entry: tuple[Key, Pin]) -> Key:
+    return entry[0]

@@ -1,0 +1,113 @@
+"""A node as the home of keys: it answers signals with the build rows it has, and forwards those that come later.
+
+A lease (x, j) lasts until no build row that is on time can match a probe row of x at j: until the build watermark has
+passed `until + after`. All nodes have the same watermarks, so that the end of a lease needs no clock and no message.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from balajoin.blocks import longs
+from balajoin.compute.store import BlockStore
+from balajoin.control.records import Grant, Shipment, Signal
+from balajoin.hashing import home
+from balajoin.routing.matrix import fragment_of, matrix
+
+Lease = tuple[int, int, bool]  # hash, node, fragment
+
+
+@dataclass
+class Home:
+    number: int
+    nodes: int
+    leases: dict[Lease, int] = field(default_factory=dict)
+    forwarded_rows: int = 0
+    pulled_rows: int = 0
+    pulls: int = 0
+    foreign_signals: int = 0
+
+    def __post_init__(self) -> None:
+        self._outgoing: dict[int, list[pa.Table]] = defaultdict(list)
+        self._grants: dict[int, list[Grant]] = defaultdict(list)
+        self._pulled: dict[int, set[int]] = defaultdict(set)
+
+    def forward(self, build: pa.Table) -> None:
+        """New build rows, to all who hold a lease on their key."""
+        leased = np.array(sorted({hash_ for hash_, _, _ in self.leases}), np.int64)
+        wanted = np.isin(longs(build, "hash"), leased)
+        if not wanted.any():
+            return
+        rows = build.filter(pa.array(wanted)).combine_chunks()
+        for node in sorted({node for _, node, _ in self.leases}):
+            whole, fragments = (self._hashes(node, fragment) for fragment in (False, True))
+            share = self._share(rows, node, whole, fragments)
+            if share.num_rows:
+                self.forwarded_rows += share.num_rows
+                self._outgoing[node].append(share)
+
+    def answer(self, signals: Iterable[Signal], store: BlockStore) -> None:
+        """Grants every signal. A new lease pulls all build rows of its key, those of this batch among them."""
+        new: dict[int, dict[bool, set[int]]] = defaultdict(lambda: {False: set(), True: set()})
+        for signal in signals:
+            if not self._is_mine(signal):
+                self.foreign_signals += 1
+                continue
+            lease = (signal.hash, signal.node, signal.fragment)
+            if lease not in self.leases or signal.again:
+                new[signal.node][signal.fragment].add(signal.hash)
+            self.leases[lease] = max(signal.until, self.leases.get(lease, signal.until))
+            self._grants[signal.node].append(Grant(signal.hash, self.leases[lease], signal.fragment))
+        wanted = np.array(sorted({hash_ for by_kind in new.values() for kind in by_kind.values() for hash_ in kind}))
+        found = list(store.rows_with("build", wanted.astype(np.int64))) if len(wanted) else []
+        for node, by_kind in sorted(new.items()):
+            self.pulls += len(by_kind[False] | by_kind[True])
+            self._pulled[node] = by_kind[False] | by_kind[True]
+            whole, fragments = (np.array(sorted(by_kind[kind]), np.int64) for kind in (False, True))
+            for rows in found:
+                share = self._share(rows, node, whole, fragments)
+                if share.num_rows:
+                    self.pulled_rows += share.num_rows
+                    self._outgoing[node].append(share)
+
+    def shipments(self) -> Iterator[Shipment]:
+        for node in sorted(self._outgoing.keys() | self._grants.keys()):
+            yield Shipment(
+                self.number, node, self._outgoing[node], self._grants[node], sorted(self._pulled.get(node, ()))
+            )
+
+    def end_leases(self, build_watermark: int, after_us: int) -> None:
+        self.leases = {lease: until for lease, until in self.leases.items() if until + after_us >= build_watermark}
+
+    def _is_mine(self, signal: Signal) -> bool:
+        return home(signal.hash, self.nodes) == self.number and 0 <= signal.node < self.nodes and signal.node != self.number
+
+    def _hashes(self, node: int, fragment: bool) -> NDArray[np.int64]:
+        return np.array(sorted(h for h, at, kind in self.leases if at == node and kind == fragment), np.int64)
+
+    def _share(
+        self, rows: pa.Table, node: int, whole: NDArray[np.int64], fragments: NDArray[np.int64]
+    ) -> pa.Table:
+        hashes = longs(rows, "hash")
+        wanted = np.isin(hashes, whole)
+        if len(fragments):
+            wanted |= np.isin(hashes, fragments) & in_fragment(rows, node, self.nodes)
+        return rows if wanted.all() else rows.filter(pa.array(wanted)).combine_chunks()
+
+    def to_state(self) -> list[list[Any]]:
+        return [[*lease, until] for lease, until in sorted(self.leases.items())]
+
+    @classmethod
+    def from_state(cls, number: int, nodes: int, state: list[list[Any]]) -> "Home":
+        return cls(number, nodes, {(hash_, node, fragment): until for hash_, node, fragment, until in state})
+
+
+def in_fragment(build: pa.Table, node: int, nodes: int) -> NDArray[np.bool_]:
+    """Which build rows a fragment at `node` has to meet."""
+    rows, columns = matrix(nodes)
+    return fragment_of(longs(build, "partition"), longs(build, "offset"), rows) == node // columns

@@ -1,0 +1,30 @@
+"""What a node tells of one batch. It travels with the results, as one row of its own, to the query's progress."""
+
+import json
+from dataclasses import asdict, dataclass, field
+
+
+@dataclass
+class NodeStatistics:
+    node: int
+    probe_rows: int = 0
+    build_rows: int = 0
+    replica_rows: int = 0
+    pairs: int = 0
+    late_rows: int = 0
+    stored_rows: int = 0
+    stored_bytes: int = 0
+    pulls: int = 0
+    pulled_rows: int = 0
+    forwarded_rows: int = 0
+    replica_bytes: int = 0
+    leases: int = 0
+    pins: int = 0
+    foreign_records: int = 0
+    stale_records: int = 0
+    delayed_shipments: int = 0
+    busy_us: int = 0
+    watermarks: dict[str, int] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), separators=(",", ":"))

@@ -1,0 +1,193 @@
+"""What travels on the control and the replica topic: signals and shipments, versioned, checked, and never code.
+
+A record counts only for the join that wrote it, and only in a later batch: what another checkpoint left on the topics,
+or a time line that was given up when an older copy of the checkpoint was restored, is nobody's.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+
+from balajoin.blocks import encode, pieces
+from balajoin.control.publisher import Record
+
+VERSION = 1
+HEADER = "balajoin"
+"""A shipment's own header, in JSON: `kcat -f '%h'` shows it."""
+
+# Kafka's brokers take a megabyte by default; the block's rows are compressed on top.
+_MAX_PART_BYTES = 768 << 10
+_SHOWN_KEY_BYTES = 64
+
+
+class ForeignRecordError(ValueError):
+    """A record that this join did not write, or that was changed since."""
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """Who wrote a record: `join` is Spark's id of the query, which a checkpoint keeps for life, and when."""
+
+    join: str
+    batch: int
+
+
+@dataclass(frozen=True)
+class Signal:
+    """To a key's home: `node` gets its probe rows with times up to `until`, and needs its build rows.
+
+    `again`: all of them, even if they were sent before. `key` is one with that hash, for people who read the topic.
+    """
+
+    hash: int
+    node: int
+    until: int
+    fragment: bool = False
+    again: bool = False
+    key: bytes = b""
+
+
+@dataclass(frozen=True)
+class Grant:
+    """The home's promise: whatever build row of this hash reaches it is forwarded, for probe rows up to `until`."""
+
+    hash: int
+    until: int
+    fragment: bool = False
+
+
+@dataclass(frozen=True)
+class Shipment:
+    """From a key's home to a node, all that a batch has for it. Rows of `pulled` hashes may be there already."""
+
+    home: int
+    node: int
+    rows: Sequence[pa.Table] = ()
+    grants: Sequence[Grant] = ()
+    pulled: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
+class Part:
+    """One record of a shipment. A batch that is tried again ships again, under another `attempt`."""
+
+    stamp: Stamp
+    home: int
+    node: int
+    attempt: str
+    part: int
+    parts: int
+    grants: tuple[Grant, ...]
+    pulled: tuple[int, ...]
+    block: bytes
+
+
+def signal_record(stamp: Stamp, home: int, signal: Signal) -> Record:
+    content = {
+        "version": VERSION,
+        "join": stamp.join,
+        "batch": stamp.batch,
+        "home": home,
+        "node": signal.node,
+        "hash": signal.hash,
+        "until": signal.until,
+        "fragment": signal.fragment,
+        "again": signal.again,
+        "key": signal.key[:_SHOWN_KEY_BYTES].decode("utf-8", "backslashreplace"),
+    }
+    return Record(str(home).encode(), _json(content), ())
+
+
+def read_signal(text: str | None) -> tuple[Stamp, Signal]:
+    content = _object(text)
+    stamp = _stamp(content)
+    signal = Signal(
+        _of(content, "hash", int),
+        _of(content, "node", int),
+        _of(content, "until", int),
+        _of(content, "fragment", bool),
+        _of(content, "again", bool),
+        _of(content, "key", str).encode(),
+    )
+    return stamp, signal
+
+
+def shipment_records(stamp: Stamp, shipment: Shipment) -> Iterator[Record]:
+    blocks = [encode(piece, "lz4") for piece in pieces(shipment.rows, _MAX_PART_BYTES)] or [b""]
+    attempt = uuid4().hex
+    for part, block in enumerate(blocks):
+        content = {
+            "version": VERSION,
+            "join": stamp.join,
+            "batch": stamp.batch,
+            "home": shipment.home,
+            "node": shipment.node,
+            "attempt": attempt,
+            "part": part,
+            "parts": len(blocks),
+            "grants": [] if part else [[g.hash, g.until, g.fragment] for g in shipment.grants],
+            "pulled": [] if part else list(shipment.pulled),
+        }
+        yield Record(str(shipment.node).encode(), block, [(HEADER, _json(content))])
+
+
+def read_part(header: str | None, block: bytes | None) -> Part:
+    content = _object(header)
+    grants = [_checked_grant(entry) for entry in _of(content, "grants", list)]
+    pulled = _of(content, "pulled", list)
+    if not all(map(_fits, pulled)):
+        raise ForeignRecordError("pulled are hashes")
+    return Part(
+        _stamp(content),
+        _of(content, "home", int),
+        _of(content, "node", int),
+        _of(content, "attempt", str),
+        _of(content, "part", int),
+        _of(content, "parts", int),
+        tuple(grants),
+        tuple(pulled),
+        block or b"",
+    )
+
+
+def _checked_grant(entry: Any) -> Grant:
+    if not isinstance(entry, list) or len(entry) != 3 or not all(map(_fits, entry[:2])) or type(entry[2]) is not bool:
+        raise ForeignRecordError("a grant is hash, until and fragment")
+    return Grant(*entry)
+
+
+def _json(content: dict[str, Any]) -> bytes:
+    return json.dumps(content, separators=(",", ":")).encode()
+
+
+def _object(text: str | None) -> dict[str, Any]:
+    try:
+        content = json.loads(text or "")
+    except (ValueError, RecursionError):
+        raise ForeignRecordError("not JSON") from None
+    if not isinstance(content, dict):
+        raise ForeignRecordError("not an object")
+    if content.get("version") != VERSION:
+        raise ForeignRecordError(f"version {content.get('version')!r}, not {VERSION}")
+    return content
+
+
+def _stamp(content: dict[str, Any]) -> Stamp:
+    return Stamp(_of(content, "join", str), _of(content, "batch", int))
+
+
+def _of(content: dict[str, Any], name: str, kind: type) -> Any:
+    value = content.get(name)
+    if type(value) is not kind:  # a boolean is an int to isinstance
+        raise ForeignRecordError(f"{name} is not {kind.__name__}")
+    if kind is int and not _fits(value):
+        raise ForeignRecordError(f"{name} has more than 64 bits")
+    return value
+
+
+def _fits(value: Any) -> bool:
+    return type(value) is int and -(1 << 63) <= value < 1 << 63

@@ -1,0 +1,53 @@
+"""The control and the replica topic as inputs of the nodes: each record as a row of the router's columns.
+
+What names no node of this join goes to node 0, which counts it.
+"""
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from balajoin import clients
+from balajoin.config import Kafka
+from balajoin.control.records import HEADER
+from balajoin.labels import node_labels
+
+
+def signals(spark: SparkSession, topic: str, kafka: Kafka, nodes: int) -> DataFrame:
+    """To the home of each signal's key."""
+    text = F.col("value").cast("string")
+    return _addressed(_records(spark, topic, kafka), "signal", text, F.get_json_object(text, "$.home"), nodes)
+
+
+def replicas(spark: SparkSession, topic: str, kafka: Kafka, nodes: int) -> DataFrame:
+    """To the node that each shipment is for."""
+    header = F.expr(f"get(filter(headers, header -> header.key = '{HEADER}'), 0).value").cast("string")
+    return _addressed(_records(spark, topic, kafka), "replica", header, F.get_json_object(header, "$.node"), nodes)
+
+
+def _records(spark: SparkSession, topic: str, kafka: Kafka) -> DataFrame:
+    """Without a rate limit: what a batch publishes must be there for the next one, as a whole."""
+    return (
+        spark.readStream.format("kafka")
+        .options(**clients.spark_reader_options(kafka))
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .option("includeHeaders", "true")
+        .load()
+    )
+
+
+def _addressed(records: DataFrame, section: str, note: Column, node: Column, nodes: int) -> DataFrame:
+    labels = F.array(*map(F.lit, node_labels(nodes)))
+    label = F.get(labels, F.expr("node"))
+    is_known = F.col("node").between(0, nodes - 1)
+    return records.select(note.alias("note"), "value", node.try_cast("int").alias("node")).select(
+        F.when(is_known, label).otherwise(F.lit(node_labels(nodes)[0])).cast("bigint").alias("node"),
+        F.when(is_known, F.lit(section)).otherwise(F.lit("foreign")).alias("section"),
+        F.lit(-1).cast("int").alias("source"),
+        F.lit(0).cast("bigint").alias("watermark"),
+        F.lit(0).cast("bigint").alias("now_ms"),
+        F.lit(0).cast("bigint").alias("rows"),
+        F.lit(0).cast("bigint").alias("bytes"),
+        "note",
+        F.col("value").alias("block"),
+    )

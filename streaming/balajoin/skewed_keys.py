@@ -1,0 +1,35 @@
+"""Skewed keys that are given in the settings, as the hashes by which routers know them."""
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
+
+from balajoin import edge, keys
+from balajoin.errors import ConfigError, Problem
+from balajoin.routing.rule import SkewRule
+from balajoin.settings import Skew
+
+
+def rule(spark: SparkSession, skew: Skew, key_type: DataType, hash_bits: int = 64) -> SkewRule:
+    return SkewRule(
+        threshold=skew.threshold,
+        balance=skew.balance,
+        counters=skew.counters,
+        half_life_ms=skew.half_life_ms,
+        keys=hashes(spark, skew, key_type, hash_bits),
+        first_pass_rows=skew.first_pass_rows,
+    )
+
+
+def hashes(spark: SparkSession, skew: Skew, key_type: DataType, hash_bits: int = 64) -> tuple[int, ...]:
+    """A key's text is cast to the type of the join's key expression, as `cast('…' as …)` would."""
+    if not skew.keys:
+        return ()
+    with edge.lenient(spark):
+        texts = spark.createDataFrame([(text,) for text in skew.keys], "text string")
+        key = keys.to_bytes(F.col("text").cast(key_type), key_type)
+        found = [row.hash for row in texts.select(edge.hash_of(key, hash_bits).alias("hash")).collect()]
+        unreadable = texts.filter(key.isNull()).count()
+    if unreadable:
+        raise ConfigError([Problem("join.skew.keys", f"{unreadable} of them are no {key_type.simpleString()}")])
+    return tuple(found)

@@ -1,0 +1,367 @@
+"""All nodes and sources of a join, and its two topics, without Spark: random schedules against the join's definition.
+
+Routing is by a policy that spreads rows without rhyme or reason: whatever a policy does, no pair may be lost or repeated.
+"""
+
+import os
+import random
+import shutil
+import tempfile
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from balajoin import blocks
+from balajoin.compute import guest, join
+from balajoin.compute.batch import Inputs
+from balajoin.compute.join import Arrival, Node
+from balajoin.compute.spec import JoinSpec
+from balajoin.control import records
+from balajoin.control.records import Stamp, shipment_records, signal_record
+from balajoin.hashing import home, homes
+from balajoin.routing.matrix import matrix
+from balajoin.routing.policies import Assignment, HotKey
+from balajoin.routing.source import Source
+from balajoin.sides import SECTIONS, SIDES, Side, side_of
+from oracle import Row, interval_join
+from strategies import KEYS, SECOND, Memory, Pair, pairs_of, rows_of, table
+
+HOUR = 3600 * SECOND
+MEMORY_DISK = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+JOIN = "0b2f"
+
+
+@dataclass
+class Whim:
+    """A policy without reason: a key's row goes home, to some node, or as fragments to some column."""
+
+    nodes: int
+    seed: int
+    broadcasts: bool
+    choices: str  # of "home", "spread" and "fragment", their first letters
+    calls: int = 0
+
+    def assign(self, hashes):
+        self.calls += 1
+        rng = random.Random(f"{self.seed} {self.calls}")
+        keys = sorted(set(hashes.tolist()))
+        rows, targets, entries, fragments = [], [], [], []
+        at_home = homes(hashes, self.nodes)
+        height, width = matrix(self.nodes)
+
+        def send(row, target, entry, fragment=False):
+            rows.append(row)
+            targets.append(target)
+            entries.append(entry)
+            fragments.append(fragment)
+
+        for row, hash_ in enumerate(hashes.tolist()):
+            choice = rng.choice(self.choices)
+            if choice == "h":
+                send(row, at_home[row], -1)
+            elif choice == "s":
+                send(row, rng.randrange(self.nodes), keys.index(hash_))
+            else:
+                column = rng.randrange(width)
+                for line in range(height):
+                    send(row, line * width + column, keys.index(hash_), fragment=True)
+        return Assignment(
+            np.array(targets, np.int32),
+            np.array(entries, np.int32),
+            np.array(keys, np.int64),
+            np.array(rows, np.int32),
+            np.array(fragments, np.bool_),
+        )
+
+    def note_build(self, hashes):
+        pass
+
+    def age(self, now_ms):
+        pass
+
+    def state(self) -> bytes:
+        return str(self.calls).encode()
+
+    def hot_keys(self) -> list[HotKey]:
+        return []
+
+
+@dataclass(frozen=True)
+class Record:
+    """As a node's input has it."""
+
+    section: str
+    note: str | None
+    block: bytes | None
+
+
+@dataclass
+class Topics:
+    """Control and replica topic in one: what was published, by the node it is addressed to, and how far it is read."""
+
+    written: list[tuple[int, Record]] = field(default_factory=list)
+    read: int = 0
+
+    def signal(self, stamp: Stamp, nodes: int, signal) -> None:
+        to = home(signal.hash, nodes)
+        self.written.append((to, Record("signal", signal_record(stamp, to, signal).value.decode(), None)))
+
+    def ship(self, stamp: Stamp, shipment, parts: int | None = None) -> None:
+        """An attempt that dies while it writes leaves `parts` records."""
+        for record in list(shipment_records(stamp, shipment))[:parts]:
+            note = dict(record.headers)[records.HEADER].decode()
+            self.written.append((shipment.node, Record("replica", note, record.value)))
+
+    @property
+    def drained(self) -> bool:
+        return self.read == len(self.written)
+
+
+@dataclass(frozen=True)
+class Send:
+    side: Side
+    partition: int
+    key: bytes
+    jitter: float
+
+
+@dataclass(frozen=True)
+class Batch:
+    sends: tuple[Send, ...]
+    passed: int
+    lost_attempts: int = 0
+    forget: bool = False
+    """The local files."""
+    rubbish: bool = False
+
+
+@dataclass(frozen=True)
+class Schedule:
+    spec: JoinSpec
+    lease_us: int
+    choices: str
+    broadcasts: bool
+    hashes: int
+    seed: int
+    part_bytes: int
+    batches: tuple[Batch, ...]
+
+
+def usually(value, *others):
+    return st.sampled_from([value, value, value, *others])
+
+
+@st.composite
+def schedules(draw: st.DrawFn) -> Schedule:
+    before = draw(st.sampled_from([10, -2, 0, 1, 30])) * SECOND
+    width = draw(st.sampled_from([15, 0, 1, 40])) * SECOND
+    partitions: dict[Side, int] = {side: draw(st.integers(1, 3)) for side in SIDES}
+    sends = st.sampled_from(SIDES).flatmap(
+        lambda side: st.builds(
+            Send,
+            side=st.just(side),
+            partition=st.integers(0, partitions[side] - 1),
+            key=usually(KEYS[1], KEYS[0], KEYS[2], KEYS[4]),
+            jitter=usually(0.0, 0.4, 1.0),
+        )
+    )
+    batches = st.builds(
+        Batch,
+        sends=st.lists(sends, max_size=10).map(tuple),
+        passed=st.sampled_from([SECOND, 0, 1, 3 * SECOND, 10 * SECOND, 40 * SECOND]),
+        lost_attempts=usually(0, 0, 1, 2),
+        forget=usually(False, False, True),
+        rubbish=usually(False, True),
+    )
+    return Schedule(
+        spec=JoinSpec(
+            nodes=draw(st.sampled_from([2, 3, 4, 6])),
+            before_us=before,
+            after_us=width - before,
+            lateness_us=draw(st.sampled_from([0, 2, 20])) * SECOND,
+            idle_after_ms=1 << 40,
+            sources=partitions,
+            pins={},
+        ),
+        lease_us=draw(st.sampled_from([1, SECOND, 20 * SECOND, HOUR])),
+        choices=draw(st.sampled_from(["s", "hs", "f", "hsf", "sf", "hhhs"])),
+        broadcasts=draw(st.booleans()),
+        hashes=draw(st.sampled_from([1 << 32, 1, 3])),
+        seed=draw(st.integers(0, 1 << 20)),
+        part_bytes=draw(usually(1 << 20, 200)),
+        batches=tuple(draw(st.lists(batches, min_size=1, max_size=12))),
+    )
+
+
+class Cluster:
+    def __init__(self, schedule: Schedule, cache: Path) -> None:
+        self.schedule, self.spec, self.cache = schedule, schedule.spec, cache
+        self.rng = random.Random(schedule.seed)
+        self.topics = Topics()
+        self.policies = [
+            Whim(self.spec.nodes, schedule.seed + number, schedule.broadcasts, schedule.choices)
+            for number in range(max(self.spec.sources.values()))
+        ]
+        self.sources = [
+            Source(number, self.spec.nodes, self.spec.lateness_us, schedule.lease_us, policy)
+            for number, policy in enumerate(self.policies)
+        ]
+        self.states: list[bytes | None] = [None] * self.spec.nodes
+        self.durables = [Memory() for _ in range(self.spec.nodes)]
+        self.nodes: list[Node | None] = [None] * self.spec.nodes
+        self.found: Counter[Pair] = Counter()
+        self.late: set[tuple[Side, Row]] = set()
+        self.batch_of: dict[tuple[Side, Row], int] = {}
+        self.offsets: Counter[tuple[Side, int]] = Counter()
+        self.clock = 1_000 * HOUR
+        self.batch = 0
+        self.guests_pairs = 0
+
+    # --- one batch ----------------------------------------------------------------------------------------------------
+
+    def rows(self, sends: tuple[Send, ...]) -> dict[int, dict[Side, list[Row]]]:
+        rows: dict[int, dict[Side, list[Row]]] = {}
+        for send in sends:
+            time = self.clock - int(send.jitter * self.spec.lateness_us)
+            offset = self.offsets[send.side, send.partition]
+            self.offsets[send.side, send.partition] += 1
+            row = Row(send.key, time, b"v", send.partition, offset)
+            rows.setdefault(send.partition, {}).setdefault(send.side, []).append(row)
+            self.batch_of[send.side, row] = self.batch
+        return rows
+
+    def routed(self, sends: tuple[Send, ...], stamp: Stamp) -> list[list[Arrival]]:
+        """What the routers send each node; their signals go to the topic."""
+        arrivals: list[list[Arrival]] = [[] for _ in range(self.spec.nodes)]
+        for number, by_side in sorted(self.rows(sends).items()):
+            source = self.sources[number]
+            tables = {side: [table(rows, self.schedule.hashes)] for side, rows in by_side.items()}
+            source.signals = []
+            parcels = source.route(0, tables)
+            for signal in source.signals:
+                self.topics.signal(stamp, self.spec.nodes, signal)
+            for section in SECTIONS:
+                if side_of(section) in by_side:
+                    watermark = source.watermark(side_of(section))
+                    for node, parcel in enumerate(parcels[section]):
+                        arrivals[node].append(Arrival(section, number, watermark, 0, parcel))
+        return arrivals
+
+    def step(self, batch: Batch) -> None:
+        self.clock += batch.passed
+        stamp = Stamp(JOIN, self.batch)
+        unread = self.topics.written[self.topics.read :]
+        self.topics.read = len(self.topics.written)
+        arrivals = self.routed(batch.sends, stamp)
+        if batch.forget:
+            shutil.rmtree(self.cache, ignore_errors=True)
+        if batch.rubbish:
+            self.litter()
+        for number in range(self.spec.nodes):
+            inputs = Inputs.read(stamp, (record for to, record in unread if to == number))
+            inputs.arrivals = arrivals[number]
+            if not inputs.arrivals and not inputs.signals and not inputs.parts:
+                continue
+            for _ in range(batch.lost_attempts):
+                self.lose(number, inputs, stamp)
+            self.commit(number, inputs, stamp)
+        self.batch += 1
+        marks = {tuple(node.watermark(side) for side in SIDES) for node in self.nodes if node}
+        assert len(marks) <= 1, "nodes disagree about time"
+
+    def node(self, number: int, durable: Memory) -> Node:
+        return Node(self.spec, self.states[number], durable, self.cache, number)
+
+    def lose(self, number: int, inputs: Inputs, stamp: Stamp) -> None:
+        """An attempt of which stays only what it had published, or a part of it."""
+        node = self.node(number, self.durables[number].copy())
+        list(node.process(stamp.batch, inputs.arrivals, inputs.signals, inputs.parts))
+        for shipment in node.shipments:
+            self.topics.ship(stamp, shipment, parts=self.rng.choice([0, 1, 2, None]))
+
+    def commit(self, number: int, inputs: Inputs, stamp: Stamp) -> None:
+        node = self.nodes[number] = self.node(number, self.durables[number])
+        results = list(node.process(stamp.batch, inputs.arrivals, inputs.signals, inputs.parts))
+        for late in node.late:
+            self.late.update((late.side, row) for row in rows_of(late.rows))
+        pairs = pairs_of(results)
+        self.found += pairs
+        self.guests_pairs += sum(
+            count for (probe, _), count in pairs.items() if homes_of(probe, self.spec.nodes, self.schedule.hashes) != number
+        )
+        for signal in node.signals:
+            self.topics.signal(stamp, self.spec.nodes, signal)
+        for shipment in node.shipments:
+            self.topics.ship(stamp, shipment)
+        self.states[number] = node.state()
+
+    def litter(self) -> None:
+        """Records that nobody of this join wrote, or that it wrote in a life it gave up."""
+        for to, record in list(self.topics.written[-3:]):
+            for old, new in ((f'"join":"{JOIN}"', '"join":"other"'), (f'"batch":{self.batch}', '"batch":1000')):
+                if record.note:
+                    self.topics.written.append((to, Record(record.section, record.note.replace(old, new, 1), record.block)))
+        for note in (None, "", "{", "[]", '{"version":1}', '{"version":2,"home":0,"node":0}'):
+            self.topics.written.append((0, Record(self.rng.choice(["signal", "replica"]), note, b"\x00\x01")))
+
+    # --- the whole run ------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        for batch in self.schedule.batches:
+            self.step(batch)
+        self.drain()
+        self.check_pairs()
+        self.check_all_ends()
+
+    def drain(self) -> None:
+        for _ in range(4):
+            if self.topics.drained:
+                return
+            self.step(Batch((), 0))
+        assert self.topics.drained, "the topics never become quiet"
+
+    def check_pairs(self) -> None:
+        rows = {side: [row for at, row in self.batch_of if at == side] for side in SIDES}
+        expected = interval_join(rows["probe"], rows["build"], self.spec.before_us, self.spec.after_us)
+        assert set(self.found.values()) <= {1}, "a pair is there twice"
+        assert set(self.found) <= expected
+        assert not self.late
+        assert expected - set(self.found) == set()
+        event(f"pairs away from home: {'none' if not self.guests_pairs else 'some'}")
+        event(f"pairs: {'none' if not expected else 'few' if len(expected) < 10 else 'many'}")
+
+    def check_all_ends(self) -> None:
+        """Leases, promises and pins are over when time has gone on, and so are the rows."""
+        everybody = tuple(
+            Send(side, partition, b"last", 0.0) for side in SIDES for partition in range(self.spec.sources[side])
+        )
+        self.schedule = Schedule(**{**vars(self.schedule), "choices": "h"})
+        for policy in self.policies:
+            policy.choices = "h"
+        for _ in range(3):
+            self.step(Batch(everybody, 100 * HOUR))
+        for node in self.nodes:
+            assert node is not None
+            assert not node._home.leases
+            assert not node._guest.held
+            assert not node._guest.pins
+        assert not any(source.leases for source in self.sources)
+        assert sum(node.store.rows_of("fragment") for node in self.nodes if node) == 0
+
+
+def homes_of(row: Row, nodes: int, hashes: int) -> int:
+    return int(homes(table([row], hashes).column("hash").to_numpy(), nodes)[0])
+
+
+@settings(max_examples=300)
+@given(schedules())
+def test_no_pair_is_lost_or_repeated_wherever_rows_are_sent(schedule):
+    with tempfile.TemporaryDirectory(dir=MEMORY_DISK) as folder, ExitStack() as stack:
+        stack.enter_context(patch.object(records, "_MAX_PART_BYTES", schedule.part_bytes))
+        Cluster(schedule, Path(folder)).run()
