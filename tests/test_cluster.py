@@ -1,6 +1,6 @@
 """All nodes and sources of a join, and its two topics, without Spark: random schedules against the join's definition.
 
-Routing is by a policy that spreads rows without rhyme or reason: whatever a policy does, no pair may be lost or repeated.
+Routing is by a policy without rhyme or reason: whatever a policy does, no pair may be lost or repeated.
 """
 
 import os
@@ -17,8 +17,6 @@ import numpy as np
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from balajoin import blocks
-from balajoin.compute import guest, join
 from balajoin.compute.batch import Inputs
 from balajoin.compute.join import Arrival, Node
 from balajoin.compute.spec import JoinSpec
@@ -293,7 +291,9 @@ class Cluster:
         pairs = pairs_of(results)
         self.found += pairs
         self.guests_pairs += sum(
-            count for (probe, _), count in pairs.items() if homes_of(probe, self.spec.nodes, self.schedule.hashes) != number
+            count
+            for (probe, _), count in pairs.items()
+            if homes_of(probe, self.spec.nodes, self.schedule.hashes) != number
         )
         for signal in node.signals:
             self.topics.signal(stamp, self.spec.nodes, signal)
@@ -306,7 +306,9 @@ class Cluster:
         for to, record in list(self.topics.written[-3:]):
             for old, new in ((f'"join":"{JOIN}"', '"join":"other"'), (f'"batch":{self.batch}', '"batch":1000')):
                 if record.note:
-                    self.topics.written.append((to, Record(record.section, record.note.replace(old, new, 1), record.block)))
+                    self.topics.written.append(
+                        (to, Record(record.section, record.note.replace(old, new, 1), record.block))
+                    )
         for note in (None, "", "{", "[]", '{"version":1}', '{"version":2,"home":0,"node":0}'):
             self.topics.written.append((0, Record(self.rng.choice(["signal", "replica"]), note, b"\x00\x01")))
 

@@ -1,12 +1,13 @@
 """The join on a real broker, against Spark's own batch join of the same topics."""
 
+import json
 import random
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -14,9 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import balajoin
-from balajoin import JoinSettings, Kafka, Stream
+from balajoin import JoinSettings, Kafka, Stream, observed
 from balajoin.clients import spark_reader_options
 from balajoin.edge import lenient, sql
+from balajoin.routing.rule import PolicyName
 from kafka_data import Sent, everything, headers_of, send
 
 MINUTE = 60_000
@@ -35,7 +37,11 @@ class Pipeline:
     build: Stream
     dead: str
     late: str
+    control: str
+    replicas: str
     nodes: int = 4
+    policy: str = "bala-join"
+    skew: dict[str, Any] = field(default_factory=dict)
     hash_bits: int = 64
     lateness: str = "10 min"
     max_rows_per_batch: int | None = None
@@ -56,6 +62,10 @@ class Pipeline:
             nodes=self.nodes,
             dead_letter_topic=self.dead,
             late_topic=self.late,
+            control_topic=self.control,
+            replica_topic=self.replicas,
+            policy=self.policy,
+            skew=self.skew,
             max_rows_per_batch=self.max_rows_per_batch,
         )
         return balajoin.join(
@@ -75,11 +85,11 @@ class Pipeline:
             .writeStream.format("parquet")
             .option("path", str(self.folder / "results"))
             .option("checkpointLocation", str(self.folder / "checkpoint"))
-            .trigger(availableNow=True)
             .start()
         )
-        query.awaitTermination()
-        return list(query.recentProgress)
+        query.processAllAvailable()
+        query.stop()
+        return [progress for progress in query.recentProgress if "addBatch" in progress["durationMs"]]
 
     def results(self) -> DataFrame:
         return self.spark.read.parquet(str(self.folder / "results"))
@@ -130,6 +140,8 @@ def pipeline(
             Stream(topic=make_topic("build"), **(build or {})),
             make_topic("dead", 1),
             make_topic("late", 1),
+            make_topic("control", 1),
+            make_topic("replicas", 2),
             **settings,
         )
 
@@ -168,6 +180,26 @@ def test_equals_the_batch_join_over_many_batches_and_restarts(
             file.write_bytes(b"damaged")
     assert running.assert_equals_batch_join() > 1000
     assert everything(running.bootstrap, running.late) == []
+
+
+@pytest.mark.parametrize("policy", get_args(PolicyName))
+def test_every_policy_equals_the_batch_join(pipeline: Callable[..., Pipeline], policy: str) -> None:
+    """Half of all rows have one key, also of the build rows; some of them are in both partitions, some in one."""
+    given = {"keys": ["hot"], "threshold": 0.1, "first_pass_rows": 100, "lease": "1 s"}
+    running = pipeline(lateness="1 h", max_rows_per_batch=300, policy=policy, skew=given)
+    for start in range(2):
+        send(running.bootstrap, running.build.topic, rows(start, 200, first=200 * start))
+        send(running.bootstrap, running.probe.topic, rows(start + 100, 600, first=200 * start))
+        batches = running.run()
+        assert len(batches) >= 2
+    assert running.assert_equals_batch_join() > 10_000
+    assert everything(running.bootstrap, running.late) == []
+    signals = everything(running.bootstrap, running.control)
+    assert bool(signals) == (policy != "hash")
+    told = [json.loads(text) for batch in batches for text in observed.values(batch, observed.NODES).values() if text]
+    assert sum(node["foreign_records"] + node["stale_records"] + node["pins"] for node in told[-4:]) == 0
+    if policy not in ("hash", "prpd"):  # whose rows stay on the two nodes of the two partitions
+        assert min(sum(node["probe_rows"] for node in told if node["node"] == number) for number in range(4)) > 50
 
 
 @pytest.mark.parametrize(

@@ -37,9 +37,9 @@ def test_existing_counts_partitions_and_creates_nothing(kafka: Kafka, make_topic
     three, nowhere = make_topic("three", partitions=3), fresh("nowhere")
     assert topics.existing(kafka, [three, nowhere]) == {three: 3}
     assert topics.existing(kafka, [nowhere]) == {}
-    assert topics.partition_count(kafka, three) == 3
+    assert topics.partition_counts(kafka, [three]) == {three: 3}
     with pytest.raises(KafkaError, match=f"topic {nowhere} does not exist at {kafka.bootstrap_servers}"):
-        topics.partition_count(kafka, nowhere)
+        topics.partition_counts(kafka, [three, nowhere])
 
 
 def test_only_what_is_missing_is_created(kafka: Kafka, make_topic: Callable[..., str]) -> None:

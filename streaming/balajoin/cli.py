@@ -88,9 +88,8 @@ def _check(order: _Order) -> int:
 def _topics(order: _Order) -> int:
     from balajoin import topics
 
-    layout = order.config.topics
-    wanted = dict.fromkeys(order.config.topics_by_setting.values(), layout.partitions)
-    created = topics.create_missing(order.config.kafka, wanted, layout.replication)
+    wanted = topics.shapes(order.config)
+    created = topics.create_missing(order.config.kafka, wanted, order.config.topics.replication)
     for topic in wanted:
         print(f"{'created' if topic in created else 'exists '} {topic}")
     return _DONE

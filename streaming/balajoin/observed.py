@@ -1,8 +1,11 @@
 """What the operators tell of each batch, in the query's progress: Spark carries it to the driver with the batch itself.
 
-`observedMetrics` holds, under SOURCES, what routers sent: `rows_j` and `bytes_j` to node j, and `source_i`, source i's
-`SourceStatistics` in JSON; under NODES, `node_j`, node j's `NodeStatistics`. Null where one had nothing to do.
+`observedMetrics` holds, under SOURCES, what routers sent: `rows_j` to node j, `probe_bytes` and `build_bytes` to other
+nodes than the source's own, and `source_i`, source i's `SourceStatistics` in JSON; under NODES, `node_j`, node j's
+`NodeStatistics`. Null where one had nothing to do.
 """
+
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -18,12 +21,8 @@ def sources(routed: DataFrame, nodes: int, partitions: int) -> DataFrame:
     return routed.observe(
         SOURCES,
         *[_sum("rows", F.col("node") == label).alias(f"rows_{node}") for node, label in labels],
-        *[
-            _sum("bytes", F.col("section") == section if section == "build" else F.col("section") != "build").alias(
-                f"{section}_bytes"
-            )
-            for section in ("probe", "build")
-        ],
+        _sum("bytes", F.col("section") != "build").alias("probe_bytes"),
+        _sum("bytes", F.col("section") == "build").alias("build_bytes"),
         *[_the_one(F.col("source") == source).alias(f"source_{source}") for source in range(partitions)],
     )
 
@@ -33,6 +32,12 @@ def nodes(joined: DataFrame, count: int) -> DataFrame:
     at = F.get_json_object("note", "$.node")
     noted = joined.observe(NODES, *[_the_one(at == str(node)).alias(f"node_{node}") for node in range(count)])
     return noted.filter("note is null")
+
+
+def values(progress: Any, name: str) -> dict[str, Any]:
+    """What a batch's progress holds under SOURCES or NODES; empty where nothing ran."""
+    row = progress["observedMetrics"].get(name)
+    return row.asDict() if row is not None else {}
 
 
 def _sum(column: str, where: Column) -> Column:

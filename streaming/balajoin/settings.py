@@ -29,7 +29,6 @@ from balajoin.redaction import Redactor, is_secret, redact
 from balajoin.routing.rule import PolicyName
 from balajoin.settings_problems import problems_of, wrong
 
-
 # Spark reads and commits by its checkpoint, and refuses these from a user.
 _SET_BY_BALAJOIN = frozenset(
     {

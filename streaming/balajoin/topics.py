@@ -4,6 +4,7 @@ import logging
 import re
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import confluent_kafka
@@ -13,7 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 from balajoin.clients import librdkafka_options
 from balajoin.errors import ConfigError, KafkaError, Problem
 from balajoin.redaction import Redactor, is_secret
-from balajoin.settings import Kafka
+from balajoin.settings import Config, Kafka
 
 _TIMEOUT_S = 10.0
 _CODES = confluent_kafka.KafkaError
@@ -47,11 +48,36 @@ def partition_counts(kafka: Kafka, names: Iterable[str]) -> dict[str, int]:
     return counts
 
 
-def create_missing(kafka: Kafka, wanted: Mapping[str, int], replication: int) -> list[str]:
-    """Creates each topic that is not there with its number of partitions; returns the names of those created."""
+@dataclass(frozen=True)
+class Shape:
+    """How a topic is created."""
+
+    partitions: int
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+# Signals are few, and one partition is one task less to start for them. What a batch publishes is read by the next one;
+# a week is for a service that stands still. A build row of Kafka's usual largest size must fit, with what is around it.
+_CONTROL = Shape(1, {"retention.ms": str(7 * 86_400_000)})
+_REPLICA_SETTINGS = {**_CONTROL.settings, "max.message.bytes": str(16 << 20)}
+
+
+def shapes(config: Config) -> dict[str, Shape]:
+    """Every topic of the service, inputs first."""
+    names = config.topics_by_setting
+    usual = dict.fromkeys(names.values(), Shape(config.topics.partitions))
+    return {
+        **usual,
+        names["join.control_topic"]: _CONTROL,
+        names["join.replica_topic"]: Shape(config.topics.partitions, _REPLICA_SETTINGS),
+    }
+
+
+def create_missing(kafka: Kafka, wanted: Mapping[str, Shape], replication: int) -> list[str]:
+    """Creates each topic that is not there; returns the names of those created."""
     admin = _Admin(kafka)
     found = admin.partition_counts()
-    missing = {name: partitions for name, partitions in wanted.items() if name not in found}
+    missing = {name: shape for name, shape in wanted.items() if name not in found}
     if missing:
         admin.create(missing, replication)
     return list(missing)
@@ -76,8 +102,11 @@ class _Admin:
             raise self._unreachable(error.args[0]) from None
         return {name: len(topic.partitions) for name, topic in metadata.topics.items() if topic.error is None}
 
-    def create(self, topics: Mapping[str, int], replication: int) -> None:
-        new = [NewTopic(name, num_partitions=count, replication_factor=replication) for name, count in topics.items()]
+    def create(self, topics: Mapping[str, Shape], replication: int) -> None:
+        new = [
+            NewTopic(name, num_partitions=shape.partitions, replication_factor=replication, config=dict(shape.settings))
+            for name, shape in topics.items()
+        ]
         for name, future in self._client.create_topics(new, request_timeout=_TIMEOUT_S).items():
             try:
                 future.result(timeout=2 * _TIMEOUT_S)

@@ -85,14 +85,16 @@ class Home:
         self.leases = {lease: until for lease, until in self.leases.items() if until + after_us >= build_watermark}
 
     def _is_mine(self, signal: Signal) -> bool:
-        return home(signal.hash, self.nodes) == self.number and 0 <= signal.node < self.nodes and signal.node != self.number
+        return (
+            home(signal.hash, self.nodes) == self.number
+            and 0 <= signal.node < self.nodes
+            and signal.node != self.number
+        )
 
     def _hashes(self, node: int, fragment: bool) -> NDArray[np.int64]:
         return np.array(sorted(h for h, at, kind in self.leases if at == node and kind == fragment), np.int64)
 
-    def _share(
-        self, rows: pa.Table, node: int, whole: NDArray[np.int64], fragments: NDArray[np.int64]
-    ) -> pa.Table:
+    def _share(self, rows: pa.Table, node: int, whole: NDArray[np.int64], fragments: NDArray[np.int64]) -> pa.Table:
         hashes = longs(rows, "hash")
         wanted = np.isin(hashes, whole)
         if len(fragments):
@@ -110,4 +112,5 @@ class Home:
 def in_fragment(build: pa.Table, node: int, nodes: int) -> NDArray[np.bool_]:
     """Which build rows a fragment at `node` has to meet."""
     rows, columns = matrix(nodes)
-    return fragment_of(longs(build, "partition"), longs(build, "offset"), rows) == node // columns
+    partitions = longs(build, "partition").astype(np.int32, copy=False)
+    return np.asarray(fragment_of(partitions, longs(build, "offset"), rows) == node // columns)

@@ -123,7 +123,9 @@ class Node:
         self.shipments = list(self._home.shipments())
         self._home.end_leases(self.watermark("build"), self._spec.after_us)
         self._guest.end_holds(self.watermark("probe"))
-        self._seal = uuid4().hex  # names this very state: a repeat of the batch, or a copy of the checkpoint, has another
+        self._seal = (
+            uuid4().hex
+        )  # names this very state: a repeat of the batch, or a copy of the checkpoint, has another
         self.store.close(self._seal)
         self._note_statistics(rows, replicas)
 

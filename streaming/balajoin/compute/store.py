@@ -1,8 +1,8 @@
 """The block store of one node: what it holds of both streams, durable in Spark's state, looked up in local runs.
 
 The state store gets each block once, under a running number, and loses it when it expires: a batch writes what it
-brought and nothing else. For look-ups, blocks of the same section and time slice are merged, in tiers, into few runs; that
-happens in the executor-local folder only and can be done again from the state store at any time.
+brought and nothing else. For look-ups, blocks of the same section and time slice are merged, in tiers, into few runs;
+that happens in the executor-local folder only and can be done again from the state store at any time.
 """
 
 import json

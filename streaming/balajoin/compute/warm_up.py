@@ -6,6 +6,9 @@ from balajoin.blocks import ROWS, concat, decode, encode, longs, partition_by
 from balajoin.compute.index import build, matches, rows_with
 from balajoin.compute.spec import Window
 from balajoin.hashing import homes
+from balajoin.routing import policies
+from balajoin.routing.rule import SkewRule
+from balajoin.routing.source import Source
 
 _ROW = dict.fromkeys(ROWS.names, 0) | {"key": b"k", "value": b"v"}
 
@@ -17,3 +20,5 @@ def load_kernels() -> None:
     list(matches(rows, index, rows, Window(0, 0)))
     rows_with(index, longs(rows, "hash")[:1])
     partition_by(rows, homes(longs(rows, "hash"), 2), 2)
+    policy = policies.make("bala-join", 2, 0, SkewRule())
+    Source(0, 2, 0, 1, policy).route(0, {"probe": [rows], "build": [rows]})

@@ -97,6 +97,8 @@ def configuration(servers: str, folder: Path) -> Config:
             nodes=NODES,
             dead_letter_topic=f"{JOINED}.dead-letter",
             late_topic=f"{JOINED}.late",
+            control_topic=f"{JOINED}.control",
+            replica_topic=f"{JOINED}.replicas",
         ),
         output=Output(topic=JOINED),
         run=Run(checkpoint=str(folder / "checkpoint"), cache_dir=str(folder / "cache")),

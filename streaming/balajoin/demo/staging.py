@@ -13,7 +13,7 @@ from balajoin import topics
 from balajoin.broker import EmbeddedKafka, fetch, java
 from balajoin.demo.display import Display
 from balajoin.demo.ending import kill_children, kill_spark, temporary_folder
-from balajoin.demo.scenario import NAME, NODES, PARTITIONS, configuration, spark_conf
+from balajoin.demo.scenario import NAME, NODES, configuration, spark_conf
 from balajoin.errors import KafkaError
 from balajoin.session import create_session
 from balajoin.settings import Config
@@ -73,7 +73,7 @@ class Stage:
         begin = time.monotonic()
         self._broker.start()
         self.config = configuration(self._broker.bootstrap_servers, self._folder)
-        topics.create_missing(self.config.kafka, dict.fromkeys(self.config.topics_by_setting.values(), PARTITIONS), 1)
+        topics.create_missing(self.config.kafka, topics.shapes(self.config), 1)
         self._say_up(f"Kafka at {self._broker.bootstrap_servers}", begin)
 
     def _start_spark(self, cache: Path, verbose: bool) -> None:

@@ -6,6 +6,9 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from balajoin import observed
+from balajoin.observed import SOURCES
+
 _BATCHES_OF_A_RATE = 5
 
 
@@ -20,9 +23,6 @@ class Watch:
     """Totals over all batches, and the rates of the last few."""
 
     def __init__(self, query: Query, nodes: int) -> None:
-        from balajoin.query import ROUTED_ROWS  # brings the operators' libraries along, which `Stage` loads in time
-
-        self._node_metrics = ROUTED_ROWS
         self._query = query
         self._last_seen = ""
         self._last_batch = -1
@@ -72,8 +72,9 @@ class Watch:
         self.rows_in += progress["numInputRows"] or 0
         self.pairs_out += max(progress["sink"]["numOutputRows"] or 0, 0)
         self._recent.append((time.monotonic(), self.rows_in, self.pairs_out))
-        for node, rows in enumerate(progress["observedMetrics"].get(self._node_metrics, ())):
-            self.node_rows[node] += rows
+        sent = observed.values(progress, SOURCES)
+        for node in range(len(self.node_rows)):
+            self.node_rows[node] += sent.get(f"rows_{node}") or 0
         for source in progress["sources"]:
             for topic, offsets in (json.loads(source["endOffset"]) or {}).items():
                 self.consumed[topic] = sum(offsets.values())

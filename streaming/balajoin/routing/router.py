@@ -12,8 +12,7 @@ from balajoin.control.records import Stamp, signal_record
 from balajoin.hashing import home
 from balajoin.labels import node_labels
 from balajoin.routing import policies
-from balajoin.routing.policies import PolicyName
-from balajoin.routing.rule import SkewRule
+from balajoin.routing.rule import PolicyName, SkewRule
 from balajoin.routing.source import Parcels, Source
 from balajoin.sides import SECTIONS, SIDES, side_of
 from balajoin.worker import current_stamp, settle
@@ -70,7 +69,10 @@ class Router:
         ]
         told = {(label, side_of(section)) for label, section, _ in addressed}
         addressed += [
-            (label, side, ROWS.empty_table()) for side in SIDES if side in sides for label in labels
+            (label, side, ROWS.empty_table())
+            for side in SIDES
+            if side in sides
+            for label in labels
             if (label, side) not in told
         ]
         own = labels[source.number % self.nodes]

@@ -1,4 +1,4 @@
-"""The router of one source, without Spark: (state, the source's new blocks) → (a parcel for every node, signals, state).
+"""The router of one source, without Spark: (state, new blocks) → (a parcel for every node, signals, state).
 
 A source is one partition number, of both topics: the paper's data node, with its shard of each table.
 """
@@ -101,7 +101,8 @@ class Source:
         if fragments is None or not fragments.any():
             self._send(parcels["probe"], sent, assignment.targets)
             return
-        for section, mine in (("probe", ~fragments), ("fragment", fragments)):
+        shares: tuple[tuple[Section, NDArray[np.bool_]], ...] = (("probe", ~fragments), ("fragment", fragments))
+        for section, mine in shares:
             if mine.any():
                 self._send(parcels[section], concat([sent.filter(pa.array(mine))]), assignment.targets[mine])
 
@@ -122,7 +123,9 @@ class Source:
         fragments = assignment.fragments
         if fragments is None:
             fragments = np.zeros(len(sent_times), np.bool_)
-        newest, sample = _newest_kernel(assignment.entries, assignment.targets, sent_times, fragments, len(keys), self.nodes)
+        newest, sample = _newest_kernel(
+            assignment.entries, assignment.targets, sent_times, fragments, len(keys), self.nodes
+        )
         at_home = homes(keys, self.nodes)
         for entry, hash_ in enumerate(keys.tolist()):
             if sample[entry] < 0:
