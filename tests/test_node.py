@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from balajoin import blocks
 from balajoin.blocks import ROWS
-from balajoin.compute import join, store
-from balajoin.compute.join import PAIRS, Arrival, LateRows, Node
+from balajoin.compute import join, pairs, store
+from balajoin.compute.join import Arrival, LateRows, Node
+from balajoin.compute.pairs import PAIRS
 from balajoin.compute.spec import JoinSpec
 from balajoin.compute.watermarks import BEGINNING
 from balajoin.errors import StateError
@@ -35,7 +36,7 @@ Source = tuple[Side, int]
 
 def spec(**changes) -> JoinSpec:
     """Ten seconds back, five ahead, two of lateness, one source a side."""
-    default = JoinSpec(10 * SECOND, 5 * SECOND, 2 * SECOND, NEVER_IDLE, {"probe": 1, "build": 1}, PINS)
+    default = JoinSpec(1, 10 * SECOND, 5 * SECOND, 2 * SECOND, NEVER_IDLE, {"probe": 1, "build": 1}, PINS)
     return replace(default, **changes)
 
 
@@ -79,6 +80,7 @@ class Cluster:
     durable: Memory = field(default_factory=Memory)
     node: Node | None = None
     found: Counter[Pair] = field(default_factory=Counter)
+    batches: int = 0
 
     def restart(self) -> None:
         self.node = None
@@ -88,7 +90,7 @@ class Cluster:
 
     def fail(self, arrivals: list[Arrival], after: int | None) -> None:
         """An attempt of which nothing stays but its local files. It dies `after` so many results, or at its end."""
-        results = self._on(self.durable.copy()).process(arrivals)
+        results = self._on(self.durable.copy()).process(self.batches, arrivals)
         for count, _ in enumerate(results):
             if after is not None and count >= after:
                 break
@@ -96,17 +98,18 @@ class Cluster:
     def batch(self, arrivals: list[Arrival]) -> list[LateRows]:
         self.node = self.node or self._on(self.durable)
         seen = len(self.node.late)
-        results = list(self.node.process(arrivals))
-        for pairs in results:
-            pairs.validate(full=True)
-            assert pairs.num_rows > 0
-            assert pairs.schema == PAIRS
+        results = list(self.node.process(self.batches, arrivals))
+        self.batches += 1
+        for joined in results:
+            joined.validate(full=True)
+            assert joined.num_rows > 0
+            assert joined.schema == PAIRS
         self.found += pairs_of(results)
         self.state = self.node.state()
         return self.node.late[seen:]
 
     def _on(self, durable: Memory) -> Node:
-        return Node(self.spec, self.state, durable, self.cache, 3)
+        return Node(self.spec, self.state, durable, self.cache, 0)
 
     def files(self, suffix: str = "") -> list[Path]:
         return sorted(path for path in self.cache.rglob(f"*{suffix}") if path.is_file())
@@ -196,6 +199,7 @@ def schedules(draw: st.DrawFn) -> Schedule:
     )
     return Schedule(
         spec=JoinSpec(
+            nodes=1,
             before_us=before,
             after_us=width - before,
             lateness_us=draw(st.sampled_from([0, 2, 20])) * SECOND,
@@ -217,7 +221,7 @@ def schedules(draw: st.DrawFn) -> Schedule:
 @given(schedules())
 def test_every_pair_is_found_once_whatever_happens(schedule):
     with tempfile.TemporaryDirectory(dir=MEMORY_DISK) as folder, ExitStack() as stack:
-        stack.enter_context(patch.object(join, "_MAX_PAIRS", schedule.pairs_at_once))
+        stack.enter_context(patch.object(pairs, "_MAX_PAIRS", schedule.pairs_at_once))
         stack.enter_context(patch.object(store, "_FANOUT", schedule.fanout))
         small = lambda tables: blocks.pieces(tables, schedule.piece_bytes)  # noqa: E731
         stack.enter_context(patch.object(join, "pieces", small))
@@ -517,13 +521,13 @@ def test_a_changed_pin_is_refused(cluster, tmp_path, pins, message):
     feed.send("probe", 0, HOUR)
     cluster.batch(feed.arrivals(0))
     with pytest.raises(StateError, match=message):
-        Node(spec(pins=pins), cluster.state, cluster.durable, tmp_path, 3)
-    Node(spec(), cluster.state, cluster.durable, tmp_path, 3)
+        Node(spec(pins=pins), cluster.state, cluster.durable, tmp_path, 0)
+    Node(spec(), cluster.state, cluster.durable, tmp_path, 0)
 
 
 def test_damaged_state_is_refused(cluster, tmp_path):
     with pytest.raises(StateError, match="the node state is damaged"):
-        Node(spec(), b"nonsense", cluster.durable, tmp_path, 3)
+        Node(spec(), b"nonsense", cluster.durable, tmp_path, 0)
 
 
 def test_no_row_is_written_twice_and_state_stays_small(cluster):
@@ -542,15 +546,15 @@ def test_no_row_is_written_twice_and_state_stays_small(cluster):
 
 
 def test_results_of_large_values_come_in_small_tables(cluster, monkeypatch):
-    monkeypatch.setattr(join, "_MAX_PAIRS_BYTES", 10_000)
+    monkeypatch.setattr(pairs, "_MAX_PAIRS_BYTES", 10_000)
     feed = Feed(0)
     for _ in range(20):
         feed.send("probe", 0, HOUR, value=b"p" * 1000)
         feed.send("build", 0, HOUR, value=b"b" * 1000)
     node = Node(cluster.spec, None, cluster.durable, cluster.cache, 0)
-    results = list(node.process(feed.arrivals(0)))
+    results = list(node.process(0, feed.arrivals(0)))
     assert pairs_of(results).total() == 20 * 20
-    assert max(pairs.nbytes for pairs in results) < 12_000
+    assert max(joined.nbytes for joined in results) < 12_000
 
 
 def test_nodes_of_one_executor_do_not_disturb_each_other(tmp_path):
@@ -564,7 +568,7 @@ def test_nodes_of_one_executor_do_not_disturb_each_other(tmp_path):
             feed.send("build", 0, HOUR, b"n%d" % number)
             node = Node(spec(), states[number], durable, tmp_path, number)
             assert node.store.rebuilt_blocks == 0
-            assert pairs_of(node.process(feed.arrivals(batch))).total() == 2 * batch + 1
+            assert pairs_of(node.process(batch, feed.arrivals(batch))).total() == 2 * batch + 1
             states[number] = node.state()
 
 
@@ -601,6 +605,6 @@ def test_a_failed_first_batch_leaves_no_files_for_ever(cluster):
 
 def test_an_empty_block_is_no_rows(cluster):
     arrival = Arrival("probe", 0, HOUR, 0, [ROWS.empty_table()])
-    assert cluster.batch([arrival, replace(arrival, side="build", rows=[])]) == []
+    assert cluster.batch([arrival, replace(arrival, section="build", rows=[])]) == []
     assert cluster.watermark("probe") == cluster.watermark("build") == HOUR
     assert cluster.durable == {}

@@ -1,4 +1,8 @@
+import json
 import random
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import pandas as pd
 import pyarrow as pa
@@ -9,15 +13,19 @@ from hypothesis import strategies as st
 from balajoin import codec
 from balajoin.blocks import decode, encode, longs
 from balajoin.compute.watermarks import BEGINNING
+from balajoin.control.publisher import Record
+from balajoin.control.records import Stamp, read_signal
 from balajoin.errors import StateError
-from balajoin.hashing import homes
+from balajoin.hashing import home, homes
 from balajoin.labels import node_labels
 from balajoin.routing import policies, router
 from balajoin.routing.router import ROUTED, Router
+from balajoin.routing.rule import LEAST_SKEWED_ROWS, PolicyName, SkewRule
 from balajoin.routing.source import Source
 from oracle import Row
-from strategies import KEYS, SECOND, row_lists, rows_of, table
+from strategies import KEYS, SECOND, hash_of, row_lists, rows_of, table
 
+HOUR = 3600 * SECOND
 LATENESS = 5 * SECOND
 
 times = st.integers(-100 * SECOND, 100 * SECOND)
@@ -25,8 +33,9 @@ row_blocks = st.lists(row_lists(times, min_size=1, max_size=12), min_size=1, max
 node_counts = st.integers(1, 7)
 
 
-def source(nodes: int, state: bytes | None = None) -> Source:
-    return Source.restore("probe", policies.make("hash", nodes), nodes, LATENESS, state)
+def source(nodes: int, state: bytes | None = None, policy: PolicyName = "hash", lease: int = 60 * SECOND) -> Source:
+    made = policies.make(policy, nodes, 0, SkewRule(keys=(hash_of(b"hot"),)), Source.policy_state(state))
+    return Source.restore(0, nodes, LATENESS, lease, made, state)
 
 
 def numbered(blocks: list[list[Row]]) -> list[list[Row]]:
@@ -51,32 +60,120 @@ def at_home(blocks: list[list[Row]], nodes: int) -> list[list[Row]]:
 @given(row_blocks, node_counts)
 def test_every_row_goes_to_its_home_once_and_in_order(blocks, nodes):
     blocks = numbered(blocks)
-    parcels = source(nodes).route([table(rows) for rows in blocks], newest(blocks))
-    assert [rows_of(*parcel) for parcel in parcels] == at_home(blocks, nodes)
-    assert all(part.num_rows for parcel in parcels for part in parcel)
+    parcels = source(nodes).route(0, {"probe": [table(rows) for rows in blocks]})
+    assert [rows_of(*parcel) for parcel in parcels["probe"]] == at_home(blocks, nodes)
+    assert all(part.num_rows for parcel in parcels["probe"] for part in parcel)
+    assert not any(parcels["build"])
+    assert not any(parcels["fragment"])
 
 
 def test_both_sides_of_a_key_have_the_same_home():
     rows = table(Row(key, 0, b"", 0, 0) for key in KEYS)
-    parcels = {
-        side: Source(side, policies.make("hash", 5), 5, LATENESS).route([rows], 0) for side in ("probe", "build")
-    }
+    parcels = source(5).route(0, {"probe": [rows], "build": [rows]})
     assert [rows_of(*parcel) for parcel in parcels["probe"]] == [rows_of(*parcel) for parcel in parcels["build"]]
 
 
-@given(st.lists(row_lists(times, min_size=1, max_size=5), max_size=6), node_counts)
-def test_the_watermark_is_the_newest_time_less_the_lateness_over_restarts(batches, nodes):
+@given(st.lists(row_lists(times, min_size=1, max_size=5), max_size=6), node_counts, st.sampled_from(["probe", "build"]))
+def test_the_watermark_is_the_newest_time_less_the_lateness_over_restarts(batches, nodes, side):
     state = None
     seen: list[int] = []
-    assert source(nodes).watermark == BEGINNING
+    assert source(nodes).watermark(side) == BEGINNING
     for rows in batches:
         routing = source(nodes, state)
-        routing.route([table(rows)], newest([rows]))
+        routing.route(0, {side: [table(rows)]})
         seen += [row.time_us for row in rows]
-        assert routing.watermark == max(seen) - LATENESS
+        assert routing.watermark(side) == max(seen) - LATENESS
+        assert routing.watermark("build" if side == "probe" else "probe") == BEGINNING
         state = routing.state()
-        assert source(nodes, state).watermark == routing.watermark
+        assert source(nodes, state).watermark(side) == routing.watermark(side)
         assert source(nodes, state).state() == state
+
+
+# --- signals ----------------------------------------------------------------------------------------------------------
+
+
+def hot_rows(count: int, time: int) -> list[pa.Table]:
+    return [table(Row(b"hot", time, b"v", 0, offset) for offset in range(count))]
+
+
+def nodes_told(routing: Source) -> set[int]:
+    return {signal.node for signal in routing.signals}
+
+
+@pytest.mark.parametrize("policy", ["bala-join", "bppr", "pnr"])
+def test_nodes_that_get_skewed_rows_are_signalled_to_their_home_and_no_others(policy):
+    routing = source(4, policy=policy)
+    parcels = routing.route(0, {"probe": hot_rows(400, HOUR)})
+    reached = {node for node, parcel in enumerate(parcels["probe"]) if parcel}
+    assert reached == {0, 1, 2, 3}
+    assert nodes_told(routing) == reached - {home(hash_of(b"hot"), 4)}
+    for signal in routing.signals:
+        assert (signal.hash, signal.key, signal.fragment) == (hash_of(b"hot"), b"hot", False)
+        assert signal.until >= HOUR + 60 * SECOND
+    assert len(routing.signals) == routing.statistics.signals == 3
+    assert sum(routing.statistics.skewed_rows) >= 400 - LEAST_SKEWED_ROWS
+
+
+def test_rows_that_go_home_are_no_signal():
+    routing = source(4, policy="bala-join")
+    routing.route(0, {"probe": [table(Row(b"%d" % n, HOUR, b"v", 0, n) for n in range(400))]})
+    assert routing.signals == []
+    assert sum(routing.statistics.skewed_rows) == 0
+
+
+def test_who_keeps_skewed_rows_at_one_node_still_tells_all():
+    routing = source(4, policy="prpd")
+    parcels = routing.route(0, {"probe": hot_rows(100, HOUR)})
+    assert sum(bool(parcel) for parcel in parcels["probe"]) == 1
+    assert nodes_told(routing) == {0, 1, 2, 3} - {home(hash_of(b"hot"), 4)}
+
+
+def test_fragments_go_to_all_nodes_of_a_column_and_are_signalled_as_such():
+    routing = source(6, policy="sfr")  # two rows of three
+    parcels = routing.route(0, {"probe": hot_rows(30, HOUR)})
+    assert not any(parcels["probe"])
+    by_node = [Counter(rows_of(*parcel)) for parcel in parcels["fragment"]]
+    assert by_node[:3] == by_node[3:]
+    assert sum(map(len, by_node)) == 2 * 30
+    assert all(signal.fragment for signal in routing.signals)
+    assert nodes_told(routing) == set(range(6)) - {home(hash_of(b"hot"), 6)}
+
+
+def test_a_lease_is_renewed_when_half_of_it_is_over_also_after_a_restart():
+    state = None
+    told = []
+    for second in (0, 0, 20, 29, 31, 40, 80):
+        routing = source(2, state, "bppr")
+        routing.route(0, {"probe": hot_rows(50, HOUR + second * SECOND)})
+        told.append([signal.until - HOUR for signal in routing.signals])
+        state = routing.state()
+    minute = 60 * SECOND
+    assert told == [[minute], [], [], [], [31 * SECOND + minute], [], [80 * SECOND + minute]]
+
+
+def test_every_row_sent_away_is_covered_by_a_signal():
+    rng = random.Random(1)
+    routing = source(3, policy="bppr", lease=10 * SECOND)
+    until: dict[int, int] = {}
+    clock = HOUR
+    for _ in range(60):
+        clock += rng.choice([0, SECOND, 4 * SECOND, 50 * SECOND])
+        routing.signals = []
+        tables = [table(Row(b"hot", clock - rng.randrange(LATENESS), b"v", 0, n) for n in range(rng.randrange(1, 9)))]
+        parcels = routing.route(0, {"probe": tables})
+        for signal in routing.signals:
+            until[signal.node] = signal.until
+        for node, parcel in enumerate(parcels["probe"]):
+            if node != home(hash_of(b"hot"), 3):
+                assert all(row.time_us <= until[node] for row in rows_of(*parcel))
+
+
+def test_leases_that_no_row_can_need_any_more_are_forgotten():
+    routing = source(2, policy="bppr")
+    routing.route(0, {"probe": hot_rows(50, HOUR)})
+    assert routing.leases
+    routing.route(0, {"probe": [table([Row(b"cold", 2 * HOUR, b"v", 0, 99)])]})
+    assert not routing.leases
 
 
 def test_foreign_and_damaged_state_is_refused():
@@ -86,6 +183,13 @@ def test_foreign_and_damaged_state_is_refused():
         source(2, codec.encode("node", 1, {"latest": 1}))
     with pytest.raises(StateError, match="version 99"):
         source(2, codec.encode("source", 99, {"latest": 1}))
+
+
+def test_another_policy_begins_anew_and_time_goes_on():
+    routing = source(2, policy="bppr")
+    routing.route(0, {"probe": hot_rows(50, HOUR)})
+    changed = source(2, routing.state(), "hash")
+    assert changed.watermark("probe") == HOUR - LATENESS
 
 
 # --- the router around it, with a state as Spark hands it in ---------------------------------------------------------
@@ -120,16 +224,26 @@ def _unsettled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(router, "settle", lambda: None)
 
 
-def packed(blocks: list[list[Row]]) -> list[pd.DataFrame]:
+@dataclass(frozen=True)
+class Published:
+    """A publisher that remembers."""
+
+    records: list[tuple[str, bytes]] = field(default_factory=list)
+
+    def publish(self, topic: str, records: Iterable[Record], *, whole: bool = False) -> None:
+        assert whole
+        self.records.extend((topic, record.value) for record in records)
+
+
+def packed(blocks: list[list[Row]], side: str = "build") -> list[pd.DataFrame]:
     """A frame a block."""
     return [
         pd.DataFrame(
             {
                 "source": 11,
-                "side": "build",
+                "side": side,
                 "partition": 7,
                 "first_offset": rows[0].offset,
-                "latest": newest([rows]),
                 "block": [encode(table(rows))],
             }
         )
@@ -137,22 +251,27 @@ def packed(blocks: list[list[Row]]) -> list[pd.DataFrame]:
     ]
 
 
-def routed(nodes: int, blocks: list[list[Row]], state: GroupState) -> pd.DataFrame:
-    (frame,) = Router("hash", nodes, LATENESS).route(iter(packed(blocks)), state)
-    return frame
+def routed(
+    nodes: int, blocks: list[list[Row]], state: GroupState, policy: PolicyName = "hash", side: str = "build"
+) -> tuple[pd.DataFrame, list[tuple[str, bytes]]]:
+    published = Published()
+    router = Router(policy, SkewRule(keys=(hash_of(b"hot"),)), nodes, LATENESS, 60 * SECOND, "control", published)
+    (frame,) = router.route(iter(packed(blocks, side)), state, Stamp("join", 5))
+    return frame, published.records
 
 
 @given(row_blocks, node_counts, st.randoms(use_true_random=False))
 def test_a_router_addresses_every_row_to_its_home(blocks, nodes, shuffler: random.Random):
     blocks = numbered(blocks)
-    frame = routed(nodes, blocks, GroupState())
+    frame, published = routed(nodes, blocks, GroupState())
+    assert not published
     assert list(frame.columns) == [column.split()[0] for column in ROUTED.split(", ")]
     by_node = [[decode(row.block) for row in frame.itertuples() if row.node == label] for label in node_labels(nodes)]
     assert [rows_of(*tables) for tables in by_node] == at_home(blocks, nodes)
     assert list(frame["rows"]) == [decode(block).num_rows for block in frame["block"]]
     shuffled = list(blocks)
     shuffler.shuffle(shuffled)  # as a shuffle delivers them
-    pd.testing.assert_frame_equal(routed(nodes, shuffled, GroupState()), frame)
+    pd.testing.assert_frame_equal(routed(nodes, shuffled, GroupState())[0], frame)
 
 
 @given(row_blocks, node_counts)
@@ -160,24 +279,42 @@ def test_every_node_hears_of_the_watermark(blocks, nodes):
     state = GroupState()
     for batch in (blocks[:1], blocks[1:]):
         if batch:
-            frame = routed(nodes, numbered(batch), state)
+            frame, _ = routed(nodes, numbered(batch), state)
     assert set(frame["node"]) == set(node_labels(nodes))
     assert set(frame["watermark"]) == {newest(blocks) - LATENESS}
     assert set(frame["now_ms"]) == {1_700_000_000_000}
-    assert set(frame["side"]) == {"build"}
+    assert set(frame["section"]) == {"build"}
     assert set(frame["source"]) == {7}
 
 
 def test_a_router_without_input_says_nothing():
     state = GroupState()
-    assert list(Router("hash", 3, LATENESS).route(iter([]), state)) == []
+    router = Router("hash", SkewRule(), 3, LATENESS, 1, "control", Published())
+    assert list(router.route(iter([]), state, Stamp("join", 5))) == []
     assert not state.exists
 
 
 def test_a_large_parcel_leaves_as_several_blocks():
     rows = [Row(b"k", offset, bytes(9 << 20), 0, offset) for offset in range(8)]
-    frame = routed(1, [rows[:4], rows[4:]], GroupState())
+    frame, _ = routed(1, [rows[:4], rows[4:]], GroupState())
     assert len(frame) > 2
     tables = [decode(block) for block in frame["block"]]
     assert pa.concat_tables(tables).column("offset").to_pylist() == list(range(8))
     assert max(map(len, frame["block"])) < 33 << 20
+
+
+def test_a_router_publishes_its_signals_and_tells_of_itself():
+    rows = [Row(b"hot", HOUR, b"v", 0, offset) for offset in range(100)]
+    frame, published = routed(2, [rows], GroupState(), "bppr", "probe")
+    at = home(hash_of(b"hot"), 2)
+    ((topic, value),) = published
+    assert topic == "control"
+    stamp, signal = read_signal(value.decode())
+    assert stamp == Stamp("join", 5)
+    assert (signal.hash, signal.node) == (hash_of(b"hot"), 1 - at)
+    assert json.loads(value)["home"] == at
+    notes = [json.loads(note) for note in frame["note"] if note]
+    assert [(note["source"], sum(note["skewed_rows"]), note["signals"]) for note in notes] == [(7, 100, 1)]
+    assert notes[0]["hot_keys"][0]["hash"] == hash_of(b"hot")
+    own = node_labels(2)[7 % 2]
+    assert all((sent == 0) == (label == own) for label, sent in zip(frame["node"], frame["bytes"], strict=True))

@@ -54,7 +54,7 @@ class Router:
         parcels = source.route(now_ms, {side: tables for side, tables in blocks.items() if tables})
         if source.signals:
             records = (signal_record(stamp, home(signal.hash, self.nodes), signal) for signal in source.signals)
-            self.publisher.publish(self.control_topic, records)
+            self.publisher.publish(self.control_topic, records, whole=True)
         state.update((source.state(),))
         yield self._frame(source, [side for side in SIDES if blocks[side]], now_ms, parcels)
 
