@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -57,3 +58,52 @@ def test_state_of_another_kind_is_refused():
 def test_another_version_is_refused(written):
     with pytest.raises(StateError, match=f"has version {written}, this balajoin reads version 3"):
         codec.decode("node", 3, codec.encode("node", written, {}))
+
+
+ARRAYS = [
+    np.array([], np.int64),
+    np.array([1, -(1 << 63), (1 << 63) - 1], np.int64),
+    np.arange(6, dtype=np.int32).reshape(2, 3),
+    np.arange(6, dtype=np.int32).reshape(2, 3).T,
+    np.array([True, False]),
+    np.array([0.1, np.nan, np.inf]),
+    np.frombuffer(b"\n\n\x00{}", np.uint8),
+    np.array([258], ">i4"),
+]
+
+
+@given(contents, st.lists(st.sampled_from(ARRAYS) | st.binary(max_size=9), max_size=4))
+def test_arrays_and_bytes_are_read_as_they_were_written(content, raw):
+    written = {"json": content, "raw": {str(at): value for at, value in enumerate(raw)}, "more": {"\n": {"": b"\n"}}}
+    read = codec.decode("node", 3, codec.encode("node", 3, written))
+    assert read["json"] == content
+    assert read["more"] == {"\n": {"": b"\n"}}
+    for before, after in zip(raw, read["raw"].values(), strict=True):
+        if isinstance(before, bytes):
+            assert after == before
+        else:
+            assert (after.dtype, after.shape) == (before.dtype.newbyteorder("<"), before.shape)
+            assert after.astype(before.dtype).tobytes() == before.tobytes()
+            after[...] = 0
+
+
+def test_an_array_costs_its_bytes():
+    assert len(codec.encode("node", 1, {"rows": np.arange(1000)})) < 8000 + 120
+
+
+def test_arrays_that_are_no_numbers_are_not_written():
+    with pytest.raises(TypeError, match="plain numbers, not arrays of object"):
+        codec.encode("node", 1, {"rows": np.array([{}])})
+
+
+@given(st.integers(0))
+def test_a_flipped_bit_in_an_array_is_noticed(bit):
+    damaged = bytearray(codec.encode("node", 3, {"rows": np.arange(20)}))
+    damaged[bit // 8 % len(damaged)] ^= 1 << (bit % 8)
+    with pytest.raises(StateError, match="damaged"):
+        codec.decode("node", 3, bytes(damaged))
+
+
+def test_state_without_arrays_is_written_as_it_always_was():
+    """Checkpoints hold it."""
+    assert codec.encode("node", 1, {"a": [1]})[8:] == b'{"kind":"node","version":1,"content":{"a":[1]}}'

@@ -1,24 +1,43 @@
-"""How small state is written: a magic, a kind, a version and a checksum around JSON. Nothing read here can run code."""
+"""How small state is written: a magic, a kind, a version and a checksum around JSON. Nothing read here can run code.
+
+The content may also hold arrays and bytes, at any depth of its dicts. They follow the JSON as they are in memory:
+
+    magic, CRC-32 of the rest, JSON                       without arrays
+    magic, CRC-32 of the rest, JSON, newline, raw bytes   with; the JSON lists where each belongs, its type and shape
+"""
 
 import json
 import zlib
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from balajoin.errors import StateError
 
 _MAGIC = b"bala"
+_PLAIN_KINDS = "biuf"
+_BYTES = "bytes"
 
 
 def encode(kind: str, version: int, content: dict[str, Any]) -> bytes:
-    body = json.dumps({"kind": kind, "version": version, "content": content}, separators=(",", ":")).encode()
+    raw: list[tuple[list[str], NDArray[Any] | bytes]] = []
+    head = {"kind": kind, "version": version, "content": _without_raw(content, [], raw)}
+    if raw:
+        head["raw"] = [[path, *_form(value)] for path, value in raw]
+    parts = [json.dumps(head, separators=(",", ":")).encode()]
+    if raw:
+        parts += [b"\n", *(value if isinstance(value, bytes) else value.tobytes() for _, value in raw)]
+    body = b"".join(parts)
     return _MAGIC + zlib.crc32(body).to_bytes(4, "big") + body
 
 
 def decode(kind: str, version: int, data: bytes) -> dict[str, Any]:
-    """The content, if `data` is whole, of this kind and of this version."""
+    """The content, if `data` is whole, of this kind and of this version. Arrays are the caller's to write."""
     if len(data) <= 8 or data[:4] != _MAGIC or zlib.crc32(data[8:]) != int.from_bytes(data[4:8], "big"):
         raise StateError(f"the {kind} state is damaged: restore the checkpoint from a copy, or start with a new one")
-    written = json.loads(data[8:])
+    text, _, raw = data[8:].partition(b"\n")
+    written = json.loads(text)
     if written["kind"] != kind:
         raise StateError(f"found {written['kind']} state instead of {kind} state: is this checkpoint another join's?")
     if written["version"] != version:
@@ -27,4 +46,38 @@ def decode(kind: str, version: int, data: bytes) -> dict[str, Any]:
             "run the balajoin that wrote it, or start with a new checkpoint"
         )
     content: dict[str, Any] = written["content"]
+    _put_back(content, written.get("raw", []), raw)
     return content
+
+
+def _without_raw(value: Any, path: list[str], raw: list[tuple[list[str], NDArray[Any] | bytes]]) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_raw(inner, [*path, name], raw) for name, inner in value.items()}
+    if isinstance(value, np.ndarray):
+        raw.append((path, value.astype(value.dtype.newbyteorder("<"), copy=False)))
+    elif isinstance(value, bytes):
+        raw.append((path, value))
+    else:
+        return value
+    return None
+
+
+def _form(value: NDArray[Any] | bytes) -> tuple[str, list[int]]:
+    if isinstance(value, bytes):
+        return _BYTES, [len(value)]
+    if value.dtype.kind not in _PLAIN_KINDS:
+        raise TypeError(f"state holds plain numbers, not arrays of {value.dtype}")
+    return value.dtype.str, list(value.shape)
+
+
+def _put_back(content: dict[str, Any], forms: list[tuple[list[str], str, list[int]]], raw: bytes) -> None:
+    start = 0
+    for path, form, shape in forms:
+        item = np.dtype(np.uint8 if form == _BYTES else form)
+        end = start + item.itemsize * int(np.prod(shape))
+        piece = raw[start:end]
+        place = content
+        for name in path[:-1]:
+            place = place[name]
+        place[path[-1]] = piece if form == _BYTES else np.frombuffer(piece, item).reshape(shape).copy()
+        start = end
