@@ -1,0 +1,243 @@
+"""The paper's Algorithm 2, BalancedPartition: skewed rows of a source go to few nodes a key, but load all nodes evenly.
+
+Two places where the paper leaves a choice, or its letter breaks its Theorem 1:
+
+- *The least loaded node of U(x), where several are equal*: the node last used if it is one of them, else the first in
+  sequence order. Were it always the first, two equal nodes would take turns for ever while a third stays empty: the
+  least loaded is then never the last used, and U(x) never grows.
+- *UpdateU where U(x) is all nodes already*: by the letter the row goes to the last node of the sequence, whatever its
+  load. Here it stays with the least loaded node, which is the one last used.
+
+With these, after every row `least >= (1 - ε) * (most - extensions)`, where `extensions` is how often any U(x) grew: a
+row leaves B within ε; or extends a U(x); or goes to a node below another's load, and so does not raise `most`. That is
+B <= ε + (1 - ε) * extensions / most, per source, and summed up for all: Theorem 1 with the cost of beginnings.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from balajoin.hashing import mix
+from balajoin.routing.arrays import key_hashes
+from balajoin.routing.keytable import EMPTY, HASH, Ints, Slots, empty_slots, enter, find, refill, slot_of
+from balajoin.routing.sequence import Sequences, extend, extend_to
+
+# Rows of `cells`, by entry: |U(x)|, the node last used, the key's number in this call.
+_SIZE, _LAST, _NUMBER = 2, 3, 4
+_ROWS = 5
+# Of `extremes`: the largest and the smallest load, how many nodes have the smallest; and how many entries there are.
+_MOST, _LEAST, _AT_LEAST, _ENTRIES = 0, 1, 2, 3
+
+
+@njit(cache=True)
+def entries_in(extremes: Ints) -> int:
+    return int(extremes[_ENTRIES])
+
+
+@njit(cache=True)
+def entry_of(slots: Slots, cells: Ints, extremes: Ints, hash_: int, mixed: np.uint64) -> int:
+    """The key's entry, made if there is none: then there must be room. `mixed` is `mix(hash_, 0)`."""
+    slot = slot_of(slots, cells, hash_, mixed)
+    entry = int(slots[slot])
+    if entry == EMPTY:
+        entry = int(extremes[_ENTRIES])
+        extremes[_ENTRIES] += 1
+        enter(slots, cells, entry, hash_, slot)
+        cells[_SIZE, entry] = 0
+        cells[_NUMBER, entry] = EMPTY
+    return entry
+
+
+@njit(cache=True)
+def number_of(cells: Ints, entry: int, keys: Ints, numbered: int) -> int:
+    """The number of the key in this call; a key without one is entered into `keys` and gets number `numbered`."""
+    if cells[_NUMBER, entry] == EMPTY:
+        cells[_NUMBER, entry] = numbered
+        keys[numbered] = cells[HASH, entry]
+    return int(cells[_NUMBER, entry])
+
+
+@njit(cache=True)
+def place(cells: Ints, sequences: Sequences, loads: Ints, extremes: Ints, entry: int, balance: float) -> int:
+    """The node for the next row of the key at `entry`."""
+    size = cells[_SIZE, entry]
+    last = int(cells[_LAST, entry])
+    node = last
+    if size == 0:
+        node = _update_u(cells, sequences, entry)
+    elif _balance_factor_with(loads, extremes, last) > balance:
+        node = _least_loaded(sequences, loads, entry, size, last)
+        if node == last and size < len(loads):
+            node = _update_u(cells, sequences, entry)
+    cells[_LAST, entry] = node
+    _load(loads, extremes, node)
+    return node
+
+
+@njit(cache=True)
+def _update_u(cells: Ints, sequences: Sequences, entry: int) -> int:
+    size = cells[_SIZE, entry]
+    extend(sequences, entry, size, cells[HASH, entry])
+    cells[_SIZE, entry] = size + 1
+    return int(sequences[entry, size])
+
+
+@njit(cache=True)
+def _balance_factor_with(loads: Ints, extremes: Ints, node: int) -> float:
+    """What B would be with one row more on the node."""
+    most = max(extremes[_MOST], loads[node] + 1)
+    least = extremes[_LEAST]
+    if loads[node] == least and extremes[_AT_LEAST] == 1:
+        least += 1
+    return float((most - least) / most)
+
+
+@njit(cache=True)
+def _least_loaded(sequences: Sequences, loads: Ints, entry: int, size: int, last: int) -> int:
+    node = last
+    for i in range(size):
+        if loads[sequences[entry, i]] < loads[node]:
+            node = int(sequences[entry, i])
+    return node
+
+
+@njit(cache=True)
+def _load(loads: Ints, extremes: Ints, node: int) -> None:
+    loads[node] += 1
+    extremes[_MOST] = max(extremes[_MOST], loads[node])
+    if loads[node] - 1 == extremes[_LEAST]:
+        extremes[_AT_LEAST] -= 1
+        if extremes[_AT_LEAST] == 0:
+            _find_least(loads, extremes)
+
+
+@njit(cache=True)
+def _find_least(loads: Ints, extremes: Ints) -> None:
+    """Once for all nodes that shared the smallest load, so a constant time a row where loads are even."""
+    least = loads.min()
+    extremes[_LEAST] = least
+    extremes[_AT_LEAST] = 0
+    for load in loads:
+        if load == least:
+            extremes[_AT_LEAST] += 1
+
+
+@njit(cache=True)
+def _restore_kernel(slots: Slots, cells: Ints, sequences: Sequences, size: int) -> None:
+    refill(slots, cells, size)
+    for entry in range(size):
+        extend_to(sequences, entry, cells[_SIZE, entry], cells[HASH, entry])
+
+
+@njit(cache=True)
+def _assign_kernel(
+    slots: Slots,
+    cells: Ints,
+    sequences: Sequences,
+    loads: Ints,
+    extremes: Ints,
+    balance: float,
+    hashes: Ints,
+    skewed: NDArray[np.bool_],
+    targets: NDArray[np.int32],
+    entries: NDArray[np.int32],
+    keys: Ints,
+) -> int:
+    numbered = 0
+    for i in range(len(hashes)):
+        mixed = mix(np.uint64(hashes[i]), 0)
+        if skewed[i]:
+            entry = entry_of(slots, cells, extremes, hashes[i], mixed)
+            entries[i] = number_of(cells, entry, keys, numbered)
+            numbered = max(numbered, entries[i] + 1)
+            targets[i] = place(cells, sequences, loads, extremes, entry, balance)
+        else:
+            entries[i] = EMPTY
+            targets[i] = np.int32(mixed % np.uint64(len(loads)))
+    return numbered
+
+
+@dataclass
+class BalancedPartition:
+    """Loads and U(x) of one source. At most `capacity` keys have a U(x); others must be forgotten to make room."""
+
+    nodes: int
+    balance: float
+    capacity: int
+    slots: Slots = field(init=False, repr=False)
+    cells: Ints = field(init=False, repr=False)
+    sequences: Sequences = field(init=False, repr=False)
+    loads: Ints = field(init=False)
+    extremes: Ints = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.nodes < 1:
+            raise ValueError(f"there must be at least one node, not {self.nodes}")
+        self.slots = empty_slots(self.capacity)
+        self.cells = np.zeros((_ROWS, self.capacity), np.int64)
+        self.sequences = np.zeros((self.capacity, self.nodes), np.int32)
+        self.loads = np.zeros(self.nodes, np.int64)
+        self.extremes = np.array([0, 0, self.nodes, 0], np.int64)
+
+    def assign(
+        self, hashes: Ints, skewed: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
+        """Targets, entries and keys of an assignment: skewed rows by Algorithm 2, others home."""
+        if skewed.shape != hashes.shape or skewed.dtype != np.bool_:
+            raise TypeError(f"skewed must be one bool for each of {len(hashes)} rows")
+        targets, entries = np.empty(len(hashes), np.int32), np.empty(len(hashes), np.int32)
+        keys = self.start_call()
+        numbered = _assign_kernel(*self.arrays, self.balance, key_hashes(hashes), skewed, targets, entries, keys)
+        return targets, entries, keys[:numbered]
+
+    @property
+    def arrays(self) -> tuple[Slots, Ints, Sequences, Ints, Ints]:
+        """For kernels that place row by row."""
+        return self.slots, self.cells, self.sequences, self.loads, self.extremes
+
+    def start_call(self) -> Ints:
+        """No key has a number; returns where the keys that get one are entered."""
+        self.cells[_NUMBER] = EMPTY
+        return np.empty(self.capacity, np.int64)
+
+    @property
+    def keys(self) -> Ints:
+        """Hashes of the keys that have a U(x)."""
+        return self.cells[HASH, : self.extremes[_ENTRIES]]
+
+    def nodes_of(self, hash_: int) -> tuple[int, ...]:
+        """U(x), home first; empty where the key has none."""
+        entry = find(self.slots, self.cells, hash_)
+        return () if entry == EMPTY else tuple(self.sequences[entry, : self.cells[_SIZE, entry]].tolist())
+
+    def halve(self, times: int) -> None:
+        self._set_loads(self.loads >> min(times, 63))
+
+    def keep(self, kept: NDArray[np.bool_]) -> None:
+        """Forgets U(x) of all keys but these; one that is skewed again begins at its home."""
+        self._enter(self.cells[:, : len(kept)][:, kept])
+
+    def state(self) -> dict[str, Any]:
+        size = self.extremes[_ENTRIES]
+        return {"loads": self.loads, "sets": self.cells[[HASH, _SIZE, _LAST], :size]}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self._set_loads(state["loads"])
+        sets = state["sets"][:, : self.capacity]
+        cells = np.zeros((_ROWS, sets.shape[1]), np.int64)
+        cells[[HASH, _SIZE, _LAST]] = sets
+        self._enter(cells)
+
+    def _enter(self, cells: Ints) -> None:
+        size = cells.shape[1]
+        self.cells[:, :size] = cells
+        self.extremes[_ENTRIES] = size
+        _restore_kernel(self.slots, self.cells, self.sequences, size)
+
+    def _set_loads(self, loads: Ints) -> None:
+        self.loads[:] = loads
+        self.extremes[_MOST] = self.loads.max()
+        _find_least(self.loads, self.extremes)

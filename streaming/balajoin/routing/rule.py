@@ -1,0 +1,26 @@
+"""What counts as skewed, and how evenly skewed rows are spread: the numbers every policy is made with."""
+
+from dataclasses import dataclass
+
+# Before a key was seen so often, its share proves nothing: without a minimum the first row of every stream is skewed.
+# Where θ expects 32 rows, a key of half that share has so many with a probability of 0.0003 (Poisson with mean 16).
+LEAST_SKEWED_ROWS = 32
+
+
+@dataclass(frozen=True)
+class SkewRule:
+    threshold: float = 0.01  # θ: a key is skewed while its share of the source's recent rows exceeds it
+    balance: float = 0.2  # ε: how far below the fullest node, as a share of it, the emptiest may be
+    counters: int = 1024  # of the sketch; keys with a share above 1/counters are surely found
+    half_life_ms: int = 60_000  # counts and loads halve so often
+    keys: tuple[int, ...] = ()  # hashes of skewed keys, where they are given
+    first_pass_rows: int = 100_000  # bppr-det detects over so many first rows of a source
+
+    def __post_init__(self) -> None:
+        if not 0 < self.threshold <= 1:
+            raise ValueError(f"threshold must be above 0 and at most 1, not {self.threshold}")
+        if not 0 <= self.balance <= 1:
+            raise ValueError(f"balance must be between 0 and 1, not {self.balance}")
+        for name in ("counters", "half_life_ms", "first_pass_rows"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")

@@ -1,0 +1,47 @@
+"""The paper's Algorithm 1: in which order a key's rows come to use nodes. Every source finds the same order by itself.
+
+GenSeq and UpdateU extend together: U(x) is the sequence so far. Its first node is the key's home.
+"""
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from balajoin.hashing import mix
+
+Sequences = NDArray[np.int32]
+
+
+@njit(cache=True)
+def _contains(sequences: Sequences, entry: int, size: int, node: int) -> bool:
+    for i in range(size):  # noqa: SIM110  numba has no any() over a generator
+        if sequences[entry, i] == node:
+            return True
+    return False
+
+
+@njit(cache=True)
+def extend(sequences: Sequences, entry: int, size: int, hash_: int) -> None:
+    """Writes node number `size` of the key's sequence, which must have fewer nodes than there are, to row `entry`."""
+    nodes = np.uint64(sequences.shape[1])
+    epoch = size
+    node = int(np.int64(mix(np.uint64(hash_), epoch) % nodes))
+    while _contains(sequences, entry, size, node):
+        epoch += 1
+        node = int(np.int64(mix(np.uint64(hash_), epoch) % nodes))
+    sequences[entry, size] = node
+
+
+@njit(cache=True)
+def extend_to(sequences: Sequences, entry: int, size: int, hash_: int) -> None:
+    for at in range(size):
+        extend(sequences, entry, at, hash_)
+
+
+def node_sequence(hash_: int, nodes: int) -> tuple[int, ...]:
+    """All nodes, in the order in which this key uses them."""
+    if nodes < 1:
+        raise ValueError(f"there must be at least one node, not {nodes}")
+    sequences = np.empty((1, nodes), np.int32)
+    extend_to(sequences, 0, nodes, hash_)
+    return tuple(sequences[0].tolist())

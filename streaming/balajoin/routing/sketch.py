@@ -1,0 +1,226 @@
+"""Space Saving (Metwally et al. 2005): the frequent keys of a stream in `k` counters, every row in constant time.
+
+Counters stand in an array ordered by count. Equal counts form a *run*; a counter that grows by one changes places
+with the first of its run and becomes the last of the run above, or a run of its own. A key that is not held takes the
+first counter of the last run, which is the one that has had the smallest count for longest. So nothing is searched,
+and what a row does depends on the order of the array alone: that is the whole state.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from balajoin.hashing import mix
+from balajoin.routing.arrays import key_hashes
+from balajoin.routing.keytable import EMPTY, HASH, PLACE, Ints, Slots, empty_slots, enter, find, refill, remove, slot_of
+from balajoin.routing.rule import LEAST_SKEWED_ROWS
+
+# Rows of `cells`. By position, in order of descending count: how often, how much of that may be other keys', which run.
+_COUNT, _ERROR, _RUN = 2, 3, 4
+# By run: its first position; a stack of run numbers not in use; and four sizes.
+_FIRST, _UNUSED, _SIZES = 5, 6, 7
+_ROWS = 8
+_HELD, _UNUSED_RUNS, _TOTAL, _CAPACITY = 0, 1, 2, 3
+
+_MOST_HALVINGS = 63  # of a 64-bit count nothing is left then
+
+
+@njit(cache=True)
+def count(slots: Slots, cells: Ints, hash_: int, mixed: np.uint64, weight: int) -> int:
+    """Counts a row and returns the position of its key. `mixed` is `mix(hash_, 0)`."""
+    cells[_SIZES, _TOTAL] += weight
+    slot = slot_of(slots, cells, hash_, mixed)
+    position = int(slots[slot])
+    if position == EMPTY:
+        position = _admit(slots, cells, hash_, slot)
+    return _lift(slots, cells, position, weight)
+
+
+@njit(cache=True)
+def _admit(slots: Slots, cells: Ints, hash_: int, slot: int) -> int:
+    held = cells[_SIZES, _HELD]
+    if held < cells[_SIZES, _CAPACITY]:
+        cells[_SIZES, _HELD] += 1
+        cells[_COUNT, held] = 0
+        cells[_ERROR, held] = 0
+        _start_run(cells, held)
+        enter(slots, cells, held, hash_, slot)
+        return int(held)
+    smallest = cells[_FIRST, cells[_RUN, held - 1]]
+    left = cells[PLACE, smallest]
+    enter(slots, cells, smallest, hash_, slot)
+    cells[_ERROR, smallest] = cells[_COUNT, smallest]
+    remove(slots, cells, left)
+    return int(smallest)
+
+
+@njit(cache=True)
+def _start_run(cells: Ints, position: int) -> None:
+    cells[_SIZES, _UNUSED_RUNS] -= 1
+    run = cells[_UNUSED, cells[_SIZES, _UNUSED_RUNS]]
+    cells[_FIRST, run] = position
+    cells[_RUN, position] = run
+
+
+@njit(cache=True)
+def _lift(slots: Slots, cells: Ints, position: int, weight: int) -> int:
+    """Adds the weight as so many rows would, but passes a whole run in one step."""
+    target = cells[_COUNT, position] + weight
+    while True:
+        run = cells[_RUN, position]
+        first = cells[_FIRST, run]
+        if position != first:
+            _swap(slots, cells, position, first)
+        below = first + 1
+        alone = below == cells[_SIZES, _HELD] or cells[_RUN, below] != run
+        if first == 0 or cells[_COUNT, first - 1] > target:
+            if not alone:
+                cells[_FIRST, run] = below
+                _start_run(cells, first)
+            cells[_COUNT, first] = target
+            return int(first)
+        if alone:
+            cells[_UNUSED, cells[_SIZES, _UNUSED_RUNS]] = run
+            cells[_SIZES, _UNUSED_RUNS] += 1
+        else:
+            cells[_FIRST, run] = below
+        cells[_RUN, first] = cells[_RUN, first - 1]
+        cells[_COUNT, first] = cells[_COUNT, first - 1]
+        if cells[_COUNT, first] == target:
+            return int(first)
+        position = first
+
+
+@njit(cache=True)
+def _swap(slots: Slots, cells: Ints, one: int, other: int) -> None:
+    """Exchanges two counters of a run."""
+    for row in (HASH, PLACE, _ERROR):
+        cells[row, one], cells[row, other] = cells[row, other], cells[row, one]
+    slots[cells[PLACE, one]] = one
+    slots[cells[PLACE, other]] = other
+
+
+@njit(cache=True)
+def is_skewed(cells: Ints, position: int, threshold: float) -> bool:
+    """Whether at least this share of all rows is surely of the key at this position."""
+    surely = cells[_COUNT, position] - cells[_ERROR, position]
+    return bool(surely >= LEAST_SKEWED_ROWS and surely > threshold * cells[_SIZES, _TOTAL])
+
+
+@njit(cache=True)
+def _count_kernel(slots: Slots, cells: Ints, hashes: Ints) -> None:
+    for i in range(len(hashes)):
+        count(slots, cells, hashes[i], mix(np.uint64(hashes[i]), 0), 1)
+
+
+@njit(cache=True)
+def _count_weighted_kernel(slots: Slots, cells: Ints, hashes: Ints, weights: Ints) -> None:
+    for i in range(len(hashes)):
+        if weights[i] > 0:
+            count(slots, cells, hashes[i], mix(np.uint64(hashes[i]), 0), weights[i])
+
+
+@njit(cache=True)
+def _judge_kernel(slots: Slots, cells: Ints, hashes: Ints, threshold: float, skewed: NDArray[np.bool_]) -> None:
+    for i in range(len(hashes)):
+        position = count(slots, cells, hashes[i], mix(np.uint64(hashes[i]), 0), 1)
+        skewed[i] = is_skewed(cells, position, threshold)
+
+
+@njit(cache=True)
+def _rebuild_kernel(slots: Slots, cells: Ints, held: int) -> None:
+    """Key table and runs from hashes and counts."""
+    refill(slots, cells, held)
+    runs = 0
+    for position in range(held):
+        if position == 0 or cells[_COUNT, position] != cells[_COUNT, position - 1]:
+            cells[_FIRST, runs] = position
+            runs += 1
+        cells[_RUN, position] = runs - 1
+    unused = cells.shape[1] - runs
+    for at in range(unused):
+        cells[_UNUSED, at] = runs + at
+    cells[_SIZES, _HELD] = held
+    cells[_SIZES, _UNUSED_RUNS] = unused
+
+
+@dataclass
+class Sketch:
+    """Of all keys counted so far, those with more than `total / counters` rows are held.
+
+    The count of a held key is never below its true count, and `count - error` never above it; the error is at most
+    `total / counters`. Halving rounds down, so after it a count may be too low, by less than one row a halving.
+    """
+
+    counters: int
+    slots: Slots = field(init=False, repr=False)
+    cells: Ints = field(init=False, repr=False)  # for kernels that count row by row
+
+    def __post_init__(self) -> None:
+        if self.counters < 1:
+            raise ValueError(f"a sketch has at least one counter, not {self.counters}")
+        self.slots = empty_slots(self.counters)
+        self.cells = np.zeros((_ROWS, max(self.counters + 1, 4)), np.int64)
+        self.cells[_SIZES, _CAPACITY] = self.counters
+        _rebuild_kernel(self.slots, self.cells, 0)
+
+    @property
+    def total(self) -> int:
+        return int(self.cells[_SIZES, _TOTAL])
+
+    @property
+    def held(self) -> Ints:
+        """Hash, count and error of each held key, most frequent first."""
+        return self.cells[[HASH, _COUNT, _ERROR], : self.cells[_SIZES, _HELD]]
+
+    def count(self, hashes: Ints, weights: Ints | None = None) -> None:
+        """Counts rows, in their order; a row of weight w counts as w rows in a row."""
+        if weights is None:
+            _count_kernel(self.slots, self.cells, key_hashes(hashes))
+        elif weights.dtype != np.int64 or weights.shape != hashes.shape:
+            raise TypeError(f"weights must be one int64 for each of {len(hashes)} rows")
+        elif len(weights) and weights.min() < 0:
+            raise ValueError("a weight is negative")
+        else:
+            _count_weighted_kernel(self.slots, self.cells, key_hashes(hashes), np.ascontiguousarray(weights))
+
+    def judge(self, hashes: Ints, threshold: float) -> NDArray[np.bool_]:
+        """Counts rows, and says of each whether its key was skewed then."""
+        skewed = np.empty(len(hashes), np.bool_)
+        _judge_kernel(self.slots, self.cells, key_hashes(hashes), threshold, skewed)
+        return skewed
+
+    def surely(self, hash_: int) -> int:
+        """How many rows this key surely had."""
+        position = find(self.slots, self.cells, hash_)
+        return 0 if position == EMPTY else int(self.cells[_COUNT, position] - self.cells[_ERROR, position])
+
+    def skewed(self, hash_: int, threshold: float) -> bool:
+        position = find(self.slots, self.cells, hash_)
+        return position != EMPTY and is_skewed(self.cells, position, threshold)
+
+    def halve(self, times: int) -> None:
+        times = min(times, _MOST_HALVINGS)
+        hashes, counts, errors = self.held
+        surely = (counts - errors) >> times
+        counts >>= times
+        self._hold(np.stack([hashes, counts, counts - surely])[:, counts > 0], self.total >> times)
+
+    def state(self) -> dict[str, Any]:
+        return {"held": self.held, "total": self.total}
+
+    @classmethod
+    def restore(cls, counters: int, state: dict[str, Any]) -> "Sketch":
+        """With fewer counters than there were, the most frequent keys stay."""
+        sketch = cls(counters)
+        sketch._hold(state["held"][:, :counters], state["total"])
+        return sketch
+
+    def _hold(self, held: Ints, total: int) -> None:
+        size = held.shape[1]
+        self.cells[[HASH, _COUNT, _ERROR], :size] = held
+        self.cells[_SIZES, _TOTAL] = total
+        _rebuild_kernel(self.slots, self.cells, size)
