@@ -77,9 +77,9 @@ class BalancedPartition:
 
 
 class SpaceSaving:
-    """Exact counts with a list that is searched: k counters, the smallest is taken for a new key.
+    """k counters, of which the smallest is taken for a new key.
 
-    Which of several smallest is taken is the sketch's own business, so the two agree only where none is taken.
+    Which of several smallest is taken the algorithm leaves open, so another sketch surely agrees while none is taken.
     """
 
     def __init__(self, k: int) -> None:
