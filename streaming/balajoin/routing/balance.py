@@ -224,9 +224,13 @@ class BalancedPartition:
         size = self.extremes[_ENTRIES]
         return {"loads": self.loads, "sets": self.cells[[HASH, _SIZE, _LAST], :size]}
 
-    def load_state(self, state: dict[str, Any]) -> None:
+    def load_state(self, state: dict[str, Any], only: Ints | None = None) -> None:
+        """Takes over the loads, and U(x) of all keys or of these only, as far as there is room."""
         self._set_loads(state["loads"])
-        sets = state["sets"][:, : self.capacity]
+        sets = state["sets"]
+        if only is not None:
+            sets = sets[:, np.isin(sets[0], only)]
+        sets = sets[:, : self.capacity]
         cells = np.zeros((_ROWS, sets.shape[1]), np.int64)
         cells[[HASH, _SIZE, _LAST]] = sets
         self._enter(cells)

@@ -1,19 +1,85 @@
-"""Routing policies, one a file: each says to which node a row goes. `make` knows them all by name."""
+"""Routing policies, one a file: each says to which nodes the probe rows of one source go. `make` knows them by name."""
 
-from typing import Protocol
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from balajoin.routing.policies.hash import HashPolicy
-from balajoin.sides import Side
+from balajoin import codec
+from balajoin.errors import StateError
+from balajoin.routing.rule import SkewRule
+
+PolicyName = Literal["hash", "prpd", "pnr", "sfr", "flow-join", "bppr", "bppr-det", "bala-join"]
+
+_STATE_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Assignment:
+    targets: NDArray[np.int32]  # the node of each sent row
+    entries: NDArray[np.int32]  # of each sent row: index into `keys` if it went by the skew rule, else -1
+    keys: NDArray[np.int64]  # hashes of the keys that went by the skew rule in this call
+    rows: NDArray[np.int32] | None = None  # which row is sent; None: every row once, in order
+    # Of each sent row: whether it must meet only its matrix row's share of the build rows; None: none.
+    fragments: NDArray[np.bool_] | None = None
+
+
+@dataclass(frozen=True)
+class HotKey:
+    hash: int
+    rows: int  # recent ones, estimated
+    share: float  # of the source's recent rows
+    nodes: tuple[int, ...]  # where its skewed rows go; home first
 
 
 class Policy(Protocol):
-    def assign(self, side: Side, hashes: NDArray[np.int64]) -> NDArray[np.int32]:
-        """The node of each row, given the hashes of their keys."""
+    broadcasts: bool  # a skewed key's build rows go to every node, not only to those that got its rows
+
+    def assign(self, hashes: NDArray[np.int64]) -> Assignment:
+        """Routes probe rows of the source, in their order."""
+        ...
+
+    def note_build(self, hashes: NDArray[np.int64]) -> None:
+        """Build rows of the same source pass by."""
+        ...
+
+    def age(self, now_ms: int) -> None:
+        """Halves counts and loads once for each whole half-life since the last halving; first called, only begins."""
+        ...
+
+    def state(self) -> bytes:
+        """For `make`, to go on from here."""
+        ...
+
+    def hot_keys(self) -> list[HotKey]:
+        """Skewed keys, most frequent first, at most 32."""
         ...
 
 
-def make(name: str, nodes: int) -> Policy:
-    return {"hash": HashPolicy}[name](nodes)
+def make(name: PolicyName, nodes: int, source: int, rule: SkewRule, state: bytes | None = None) -> Policy:
+    """The policy by its name, as it was when `state` was written; afresh where another policy wrote it."""
+    if name not in get_args(PolicyName):
+        raise ValueError(f"there is no policy {name}; there are {', '.join(get_args(PolicyName))}")
+    if nodes < 1:
+        raise ValueError(f"there must be at least one node, not {nodes}")
+    saved = None if state is None else _read_state(name, nodes, state)
+    module = import_module(f"{__name__}.{name.replace('-', '_')}")
+    policy: Policy = module.create(nodes, source, rule, saved)
+    return policy
+
+
+def write_state(name: PolicyName, nodes: int, content: dict[str, Any]) -> bytes:
+    return codec.encode("policy", _STATE_VERSION, {"policy": name, "nodes": nodes, "content": content})
+
+
+def _read_state(name: PolicyName, nodes: int, state: bytes) -> dict[str, Any] | None:
+    written = codec.decode("policy", _STATE_VERSION, state)
+    if written["nodes"] != nodes:
+        raise StateError(
+            f"the policy state is of {written['nodes']} nodes, not {nodes}: "
+            "set the number of nodes back, or start with a new checkpoint"
+        )
+    content: dict[str, Any] = written["content"]
+    return content if written["policy"] == name else None

@@ -1,0 +1,113 @@
+"""Rows a second that one core routes: the sketch alone, all of Bala-Join, and every other policy, against plain hashing.
+
+Run with `python benchmarks/routing.py`; needs neither Kafka nor Spark. Times are CPU time, the best of a few runs in
+turn, so that other work on the machine counts little; the ratios are of one and the same run.
+"""
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from balajoin.hashing import homes
+from balajoin.routing.policies import PolicyName, make
+from balajoin.routing.rule import SkewRule
+from balajoin.routing.sketch import Sketch
+from balajoin.workload import zipf_keys
+
+_NODES = (3, 6, 12, 24)
+_EXPONENTS = (0.0, 1.25)
+_RUNS = 5
+_BATCH_ROWS = 100_000
+_RULE = SkewRule()
+
+Route = Callable[[NDArray[np.int64]], object]
+
+
+def main() -> None:
+    options = _options()
+    console = Console(width=110)
+    streams = {exponent: _stream(options.rows, options.keys, exponent) for exponent in _EXPONENTS}
+    table = Table("keys", "nodes", "homes", "sketch", "bala-join", "bala-join takes", "sketch takes", title="M rows/s")
+    for exponent, hashes in streams.items():
+        for nodes in _NODES:
+            table.add_row(f"zipf {exponent:g}", str(nodes), *_against_homes(hashes, nodes))
+    console.print(table)
+    console.print(_policies(streams, 24))
+    console.print(_state(streams[1.25], 24))
+
+
+def _stream(rows: int, keys: int, exponent: float) -> NDArray[np.int64]:
+    names = np.random.default_rng(0).integers(-(1 << 63), 1 << 63, keys)
+    hashes = names[zipf_keys(rows, keys, exponent, seed=1)]
+    hashes.flags.writeable = False  # as from Arrow
+    return hashes
+
+
+def _against_homes(hashes: NDArray[np.int64], nodes: int) -> Sequence[str]:
+    plain, sketch, whole = _seconds(
+        hashes,
+        lambda rows: homes(rows, nodes),
+        Sketch(_RULE.counters).count,
+        make("bala-join", nodes, 0, _RULE).assign,
+    )
+    speeds = [f"{len(hashes) / seconds / 1e6:.1f}" for seconds in (plain, sketch, whole)]
+    return [*speeds, f"{whole / plain:.1f} x homes", f"{sketch / whole:.0%} of that"]
+
+
+def _policies(streams: dict[float, NDArray[np.int64]], nodes: int) -> Table:
+    table = Table("policy", *(f"zipf {exponent:g}" for exponent in streams), title=f"M rows/s at {nodes} nodes")
+    for name in get_args(PolicyName):
+        speeds = []
+        for hashes in streams.values():
+            rule = SkewRule(keys=tuple(np.unique(hashes[:20]).tolist())) if name == "bppr" else _RULE
+            (seconds,) = _seconds(hashes, make(name, nodes, 0, rule).assign)
+            speeds.append(f"{len(hashes) / seconds / 1e6:.1f}")
+        table.add_row(name, *speeds)
+    return table
+
+
+def _state(hashes: NDArray[np.int64], nodes: int) -> str:
+    policy = make("bala-join", nodes, 0, _RULE)
+    policy.assign(hashes)
+    state = policy.state()
+    begin = time.process_time()
+    for _ in range(100):
+        policy.state()
+    write_us = (time.process_time() - begin) * 1e4
+    begin = time.process_time()
+    for _ in range(100):
+        make("bala-join", nodes, 0, _RULE, state)
+    return f"state of bala-join: {len(state):,} bytes, written in {write_us:.0f} µs, restored in {
+        (time.process_time() - begin) * 1e4:.0f} µs"
+
+
+def _seconds(hashes: NDArray[np.int64], *routes: Route) -> list[float]:
+    """CPU seconds of each, the best of a few runs in turn, after one that compiles."""
+    for route in routes:
+        route(hashes[:_BATCH_ROWS])
+    times = [[_once(hashes, route) for route in routes] for _ in range(_RUNS)]
+    return [min(column) for column in zip(*times, strict=True)]
+
+
+def _once(hashes: NDArray[np.int64], route: Route) -> float:
+    begin = time.process_time()
+    for start in range(0, len(hashes), _BATCH_ROWS):
+        route(hashes[start : start + _BATCH_ROWS])
+    return time.process_time() - begin
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--keys", type=int, default=100_000)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,20 @@
+"""When counts halve: streams never end, and what was hot yesterday should not count for ever."""
+
+from typing import Any
+
+
+class HalfLife:
+    def __init__(self, half_life_ms: int, state: dict[str, Any] | None = None) -> None:
+        self._half_life_ms = half_life_ms
+        self._since_ms: int | None = None if state is None else state["since_ms"]
+
+    def halvings(self, now_ms: int) -> int:
+        """How many whole half-lives passed since those already told. A clock that was set back tells none."""
+        if self._since_ms is None:
+            self._since_ms = now_ms
+        passed = max(now_ms - self._since_ms, 0) // self._half_life_ms
+        self._since_ms += passed * self._half_life_ms
+        return passed
+
+    def state(self) -> dict[str, Any]:
+        return {"since_ms": self._since_ms}

@@ -1,0 +1,73 @@
+"""What the policies have in common that detect skewed keys and then place their rows by a fixed rule."""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from balajoin.hashing import homes
+from balajoin.routing.arrays import key_hashes
+from balajoin.routing.detection import Detector, detector, number_keys
+from balajoin.routing.half_life import HalfLife
+from balajoin.routing.matrix import matrix, replicate
+from balajoin.routing.policies import Assignment, HotKey, PolicyName, write_state
+from balajoin.routing.rule import SkewRule
+from balajoin.routing.sequence import node_sequence
+
+
+class DetectingPolicy(ABC):
+    name: PolicyName
+    broadcasts = True
+
+    def __init__(self, nodes: int, source: int, rule: SkewRule, saved: dict[str, Any] | None) -> None:
+        self._nodes = nodes
+        self._own_node = source % nodes
+        self._turn = 0 if saved is None else saved["turn"]
+        self._half_life = HalfLife(rule.half_life_ms, saved and saved["half_life"])
+        self._detector: Detector = detector(rule, saved and saved["detector"])
+
+    def assign(self, hashes: NDArray[np.int64]) -> Assignment:
+        hashes = key_hashes(hashes)
+        entries, keys = number_keys(hashes, self._detector.detect(hashes))
+        return self._place(homes(hashes, self._nodes), entries, keys)
+
+    @abstractmethod
+    def _place(self, targets: NDArray[np.int32], entries: NDArray[np.int32], keys: NDArray[np.int64]) -> Assignment:
+        """The assignment, where all rows would go home and those with an entry are skewed."""
+
+    def _as_fragments(
+        self,
+        targets: NDArray[np.int32],
+        entries: NDArray[np.int32],
+        keys: NDArray[np.int64],
+        fragmented: NDArray[np.bool_],
+    ) -> Assignment:
+        if not fragmented.any():
+            return Assignment(targets, entries, keys)
+        _, columns = matrix(self._nodes)
+        rows, sent = replicate(targets, fragmented, self._turn, self._nodes)
+        self._turn = (self._turn + int(fragmented.sum())) % columns
+        return Assignment(sent, entries[rows], keys, rows, fragmented[rows])
+
+    def note_build(self, hashes: NDArray[np.int64]) -> None:  # noqa: B027  most look at the probe side only
+        pass
+
+    def age(self, now_ms: int) -> None:
+        if times := self._half_life.halvings(now_ms):
+            self._halve(times)
+
+    def _halve(self, times: int) -> None:
+        self._detector.halve(times)
+
+    def state(self) -> bytes:
+        return write_state(self.name, self._nodes, self._content())
+
+    def _content(self) -> dict[str, Any]:
+        return {"turn": self._turn, "half_life": self._half_life.state(), "detector": self._detector.state()}
+
+    def hot_keys(self) -> list[HotKey]:
+        return [HotKey(hash_, rows, share, self._nodes_of(hash_)) for hash_, rows, share in self._detector.frequent()]
+
+    def _nodes_of(self, hash_: int) -> tuple[int, ...]:
+        return node_sequence(hash_, self._nodes)

@@ -1,0 +1,131 @@
+"""Bala-Join: a sketch of the rows so far decides row by row which are skewed; those go by BalancedPartition."""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from balajoin.hashing import mix
+from balajoin.routing.arrays import key_hashes
+from balajoin.routing.balance import BalancedPartition, entries_in, entry_of, number_of, place
+from balajoin.routing.detection import Online, number_keys
+from balajoin.routing.half_life import HalfLife
+from balajoin.routing.keytable import EMPTY, Ints, Slots
+from balajoin.routing.policies import Assignment, HotKey, write_state
+from balajoin.routing.rule import SkewRule
+from balajoin.routing.sequence import Sequences, node_sequence
+from balajoin.routing.sketch import count, is_skewed
+
+
+@njit(cache=True)
+def _route_kernel(
+    sketch_slots: Slots,
+    sketch: Ints,
+    threshold: float,
+    slots: Slots,
+    cells: Ints,
+    sequences: Sequences,
+    loads: Ints,
+    extremes: Ints,
+    balance: float,
+    hashes: Ints,
+    begin: int,
+    targets: NDArray[np.int32],
+    entries: NDArray[np.int32],
+    keys: Ints,
+) -> tuple[int, int]:
+    """Routes rows from `begin` on while there is room for another U(x): the row reached, and how many keys it met."""
+    numbered = 0
+    nodes = np.uint64(len(loads))
+    capacity = cells.shape[1]
+    for i in range(begin, len(hashes)):
+        if entries_in(extremes) == capacity:
+            return i, numbered
+        mixed = mix(np.uint64(hashes[i]), 0)
+        position = count(sketch_slots, sketch, hashes[i], mixed, 1)
+        if is_skewed(sketch, position, threshold):
+            entry = entry_of(slots, cells, extremes, hashes[i], mixed)
+            number = number_of(cells, entry, keys, numbered)
+            numbered = max(numbered, number + 1)
+            entries[i] = number
+            targets[i] = place(cells, sequences, loads, extremes, entry, balance)
+        else:
+            entries[i] = EMPTY
+            targets[i] = np.int32(mixed % nodes)
+    return len(hashes), numbered
+
+
+class BalaJoin:
+    broadcasts = False
+
+    def __init__(self, nodes: int, rule: SkewRule, saved: dict[str, Any] | None) -> None:
+        self._nodes = nodes
+        self._rule = rule
+        self._half_life = HalfLife(rule.half_life_ms, saved and saved["half_life"])
+        self._online = Online(rule, saved and saved["sketch"])
+        # Forgetting keeps only keys that the sketch holds, so half of this becomes free at least.
+        self._partition = BalancedPartition(nodes, rule.balance, 2 * rule.counters)
+        if saved is not None:
+            self._partition.load_state(saved["partition"])
+
+    def assign(self, hashes: NDArray[np.int64]) -> Assignment:
+        hashes = key_hashes(hashes)
+        targets, entries = np.empty(len(hashes), np.int32), np.empty(len(hashes), np.int32)
+        keys = self._partition.start_call()
+        reached, numbered = self._route(hashes, 0, targets, entries, keys)
+        if reached == len(hashes):
+            return Assignment(targets, entries, keys[:numbered])
+        while reached < len(hashes):
+            self._forget()
+            keys = self._partition.start_call()
+            reached, _ = self._route(hashes, reached, targets, entries, keys)
+        return Assignment(targets, *number_keys(hashes, entries != EMPTY))
+
+    def _route(
+        self,
+        hashes: NDArray[np.int64],
+        begin: int,
+        targets: NDArray[np.int32],
+        entries: NDArray[np.int32],
+        keys: NDArray[np.int64],
+    ) -> tuple[int, int]:
+        sketch = self._online.sketch
+        rule, arrays = self._rule, self._partition.arrays
+        reached, numbered = _route_kernel(
+            sketch.slots, sketch.cells, rule.threshold, *arrays, rule.balance, hashes, begin, targets, entries, keys
+        )
+        return reached, numbered
+
+    def _forget(self) -> None:
+        """Keys far from skewed lose their U(x). Not at θ itself: a share close to it crosses it all the time."""
+        least = self._rule.threshold / 2 * self._online.sketch.total
+        surely = [self._online.sketch.surely(key) for key in self._partition.keys.tolist()]
+        self._partition.keep(np.array([rows > least for rows in surely], np.bool_))
+
+    def note_build(self, hashes: NDArray[np.int64]) -> None:
+        """Only the probe side decides."""
+
+    def age(self, now_ms: int) -> None:
+        if times := self._half_life.halvings(now_ms):
+            self._online.halve(times)
+            self._partition.halve(times)
+            self._forget()
+
+    def state(self) -> bytes:
+        content = {
+            "half_life": self._half_life.state(),
+            "sketch": self._online.state(),
+            "partition": self._partition.state(),
+        }
+        return write_state("bala-join", self._nodes, content)
+
+    def hot_keys(self) -> list[HotKey]:
+        return [HotKey(hash_, rows, share, self._nodes_of(hash_)) for hash_, rows, share in self._online.frequent()]
+
+    def _nodes_of(self, hash_: int) -> tuple[int, ...]:
+        return self._partition.nodes_of(hash_) or node_sequence(hash_, self._nodes)[:1]
+
+
+def create(nodes: int, source: int, rule: SkewRule, saved: dict[str, Any] | None) -> BalaJoin:
+    return BalaJoin(nodes, rule, saved)
