@@ -1,4 +1,4 @@
-"""Rows a second that one core routes: the sketch alone, all of Bala-Join, and every other policy, against plain hashing.
+"""Rows a second that one core routes: the sketch alone, all of Bala-Join and every policy, against plain hashing.
 
 Run with `python benchmarks/routing.py`; needs neither Kafka nor Spark. Times are CPU time, the best of a few runs in
 turn, so that other work on the machine counts little; the ratios are of one and the same run.
@@ -83,8 +83,8 @@ def _state(hashes: NDArray[np.int64], nodes: int) -> str:
     begin = time.process_time()
     for _ in range(100):
         make("bala-join", nodes, 0, _RULE, state)
-    return f"state of bala-join: {len(state):,} bytes, written in {write_us:.0f} µs, restored in {
-        (time.process_time() - begin) * 1e4:.0f} µs"
+    read_us = (time.process_time() - begin) * 1e4
+    return f"state of bala-join: {len(state):,} bytes, written in {write_us:.0f} µs, restored in {read_us:.0f} µs"
 
 
 def _seconds(hashes: NDArray[np.int64], *routes: Route) -> list[float]:
