@@ -202,6 +202,12 @@ class Sketch:
         position = find(self.slots, self.cells, hash_)
         return position != EMPTY and is_skewed(self.cells, position, threshold)
 
+    def all_skewed(self, threshold: float) -> Ints:
+        """Hash and count of each key that is skewed now, most frequent first."""
+        hashes, counts, errors = self.held
+        surely = counts - errors
+        return np.stack([hashes, counts])[:, (surely >= LEAST_SKEWED_ROWS) & (surely > threshold * self.total)]
+
     def halve(self, times: int) -> None:
         times = min(times, _MOST_HALVINGS)
         hashes, counts, errors = self.held
