@@ -108,6 +108,13 @@ def test_a_forgotten_key_begins_at_home():
     assert all_skewed(partition, np.array([1]))[0][0] == homes(np.array([1]), 6)[0]
 
 
+def test_more_keys_than_there_is_room_for_are_refused():
+    partition = BalancedPartition(2, 0.2, 4)
+    all_skewed(partition, np.arange(4))
+    with pytest.raises(ValueError, match="more than 4 keys are skewed"):
+        all_skewed(partition, np.arange(5))
+
+
 def test_what_is_not_a_row_of_hashes_is_refused():
     partition = BalancedPartition(2, 0.2, 4)
     with pytest.raises(TypeError, match="one row of int64, not 1 dimensions of int32"):

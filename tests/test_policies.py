@@ -221,6 +221,14 @@ def test_sets_of_passed_keys_are_forgotten_when_there_is_no_room():
     assert state["content"]["partition"]["sets"].shape[1] <= 8
 
 
+def test_a_state_with_more_sets_than_there_is_room_for_is_taken():
+    policy = make("bala-join", 3, 0, SkewRule(threshold=0.01, counters=64))
+    policy.assign(np.tile(np.arange(40), 100))
+    restored = make("bala-join", 3, 0, SkewRule(threshold=0.01, counters=4), policy.state())
+    hashes = passing_hot_keys(60, 40)
+    assert_sound(restored.assign(hashes), hashes, 3)
+
+
 @pytest.mark.parametrize("cut", range(0, 2_400, 61))
 def test_forgetting_is_the_same_wherever_a_batch_ends(cut):
     rule = SkewRule(threshold=0.01, counters=4)

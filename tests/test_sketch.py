@@ -132,8 +132,18 @@ def test_a_row_is_judged_when_it_is_counted(keys, threshold):
         expected.append(plain.skewed(key, threshold, LEAST_SKEWED_ROWS))
     sketch = Sketch(6)
     assert sketch.judge(np.array(keys, np.int64), threshold).tolist() == expected
-    for key in set(keys):
-        assert sketch.skewed(key, threshold) == plain.skewed(key, threshold, LEAST_SKEWED_ROWS)
+    skewed = {key for key in set(keys) if plain.skewed(key, threshold, LEAST_SKEWED_ROWS)}
+    assert {key for key in set(keys) if sketch.skewed(key, threshold)} == skewed
+    found = sketch.all_skewed(threshold).T.tolist()
+    assert dict(found) == {key: plain.counts[key] for key in skewed}
+    assert found == sorted(found, key=lambda pair: -pair[1])
+
+
+def test_a_share_must_exceed_the_threshold():
+    """Of two keys in turn the second has half the rows when it is judged, the first a little more."""
+    skewed = Sketch(4).judge(np.tile([1, 2], 100), 0.5)
+    assert not skewed[1::2].any()
+    assert skewed[::2].tolist() == [rows >= LEAST_SKEWED_ROWS for rows in range(1, 101)]
 
 
 @pytest.mark.parametrize("keys", [200, 1_000, 5_000, 100_000])

@@ -48,15 +48,14 @@ class Online:
         self.sketch.halve(times)
 
     def frequent(self) -> list[tuple[int, int, float]]:
-        hashes, counts, _ = self.sketch.held.tolist()
-        skewed = ((hash_, rows) for hash_, rows in zip(hashes, counts, strict=True) if self.is_skewed(hash_))
-        return [
-            (hash_, rows, rows / self.sketch.total) for (hash_, rows), _ in zip(skewed, range(_LISTED), strict=False)
-        ]
+        total = self.sketch.total
+        listed = self.sketch.all_skewed(self._threshold)[:, :_LISTED]
+        return [(hash_, rows, rows / total) for hash_, rows in listed.T.tolist()]
 
     def skewed_keys(self) -> Ints:
         """Hashes of all keys that are skewed now."""
-        return np.array([hash_ for hash_ in self.sketch.held[0].tolist() if self.is_skewed(hash_)], np.int64)
+        hashes: Ints = self.sketch.all_skewed(self._threshold)[0]
+        return hashes
 
     def is_skewed(self, hash_: int) -> bool:
         return self.sketch.skewed(hash_, self._threshold)

@@ -28,7 +28,7 @@ _HELD, _UNUSED_RUNS, _TOTAL, _CAPACITY = 0, 1, 2, 3
 _MOST_HALVINGS = 63  # of a 64-bit count nothing is left then
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def count(slots: Slots, cells: Ints, hash_: int, mixed: np.uint64, weight: int) -> int:
     """Counts a row and returns the position of its key. `mixed` is `mix(hash_, 0)`."""
     cells[_SIZES, _TOTAL] += weight
@@ -39,7 +39,7 @@ def count(slots: Slots, cells: Ints, hash_: int, mixed: np.uint64, weight: int) 
     return _lift(slots, cells, position, weight)
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _admit(slots: Slots, cells: Ints, hash_: int, slot: int) -> int:
     held = cells[_SIZES, _HELD]
     if held < cells[_SIZES, _CAPACITY]:
@@ -57,7 +57,7 @@ def _admit(slots: Slots, cells: Ints, hash_: int, slot: int) -> int:
     return int(smallest)
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _start_run(cells: Ints, position: int) -> None:
     cells[_SIZES, _UNUSED_RUNS] -= 1
     run = cells[_UNUSED, cells[_SIZES, _UNUSED_RUNS]]
@@ -65,7 +65,7 @@ def _start_run(cells: Ints, position: int) -> None:
     cells[_RUN, position] = run
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _lift(slots: Slots, cells: Ints, position: int, weight: int) -> int:
     """Adds the weight as so many rows would, but passes a whole run in one step."""
     target = cells[_COUNT, position] + weight
@@ -94,7 +94,7 @@ def _lift(slots: Slots, cells: Ints, position: int, weight: int) -> int:
         position = first
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _swap(slots: Slots, cells: Ints, one: int, other: int) -> None:
     """Exchanges two counters of a run."""
     for row in (HASH, PLACE, _ERROR):
@@ -103,7 +103,7 @@ def _swap(slots: Slots, cells: Ints, one: int, other: int) -> None:
     slots[cells[PLACE, other]] = other
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def is_skewed(cells: Ints, position: int, threshold: float) -> bool:
     """Whether at least this share of all rows is surely of the key at this position."""
     surely = cells[_COUNT, position] - cells[_ERROR, position]
@@ -201,6 +201,12 @@ class Sketch:
     def skewed(self, hash_: int, threshold: float) -> bool:
         position = find(self.slots, self.cells, hash_)
         return position != EMPTY and is_skewed(self.cells, position, threshold)
+
+    def all_skewed(self, threshold: float) -> Ints:
+        """Hash and count of each key that is skewed now, most frequent first."""
+        hashes, counts, errors = self.held
+        surely = counts - errors
+        return np.stack([hashes, counts])[:, (surely >= LEAST_SKEWED_ROWS) & (surely > threshold * self.total)]
 
     def halve(self, times: int) -> None:
         times = min(times, _MOST_HALVINGS)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from balajoin.hashing import mix
 from balajoin.routing.arrays import key_hashes
-from balajoin.routing.balance import BalancedPartition, entries_in, entry_of, number_of, place
+from balajoin.routing.balance import BalancedPartition, entry_of, place
 from balajoin.routing.detection import Online, number_keys
 from balajoin.routing.half_life import HalfLife
 from balajoin.routing.keytable import EMPTY, Ints, Slots
@@ -33,27 +33,23 @@ def _route_kernel(
     begin: int,
     targets: NDArray[np.int32],
     entries: NDArray[np.int32],
-    keys: Ints,
-) -> tuple[int, int]:
-    """Routes rows from `begin` on while there is room for another U(x): the row reached, and how many keys it met."""
-    numbered = 0
+) -> int:
+    """Routes rows from `begin` on, until the row that takes the last room for a U(x): how many rows are routed."""
     nodes = np.uint64(len(loads))
-    capacity = cells.shape[1]
+    last_entry = cells.shape[1] - 1
     for i in range(begin, len(hashes)):
-        if entries_in(extremes) == capacity:
-            return i, numbered
         mixed = mix(np.uint64(hashes[i]), 0)
         position = count(sketch_slots, sketch, hashes[i], mixed, 1)
         if is_skewed(sketch, position, threshold):
             entry = entry_of(slots, cells, extremes, hashes[i], mixed)
-            number = number_of(cells, entry, keys, numbered)
-            numbered = max(numbered, number + 1)
-            entries[i] = number
+            entries[i] = entry
             targets[i] = place(cells, sequences, loads, extremes, entry, balance)
+            if entry == last_entry:
+                return i + 1
         else:
             entries[i] = EMPTY
             targets[i] = np.int32(mixed % nodes)
-    return len(hashes), numbered
+    return len(hashes)
 
 
 class BalaJoin:
@@ -68,34 +64,38 @@ class BalaJoin:
         self._partition = BalancedPartition(nodes, rule.balance, 2 * rule.counters)
         if saved is not None:
             self._partition.load_state(saved["partition"])
+        if self._partition.is_full:
+            self._forget()
 
     def assign(self, hashes: NDArray[np.int64]) -> Assignment:
         hashes = key_hashes(hashes)
         targets, entries = np.empty(len(hashes), np.int32), np.empty(len(hashes), np.int32)
-        keys = self._partition.start_call()
-        reached, numbered = self._route(hashes, 0, targets, entries, keys)
-        if reached == len(hashes):
-            return Assignment(targets, entries, keys[:numbered])
-        while reached < len(hashes):
-            self._forget()
-            keys = self._partition.start_call()
-            reached, _ = self._route(hashes, reached, targets, entries, keys)
+        routed = self._route(hashes, 0, targets, entries)
+        if not self._partition.is_full:
+            return Assignment(targets, *self._partition.used_keys(entries))
+        self._forget()
+        while routed < len(hashes):
+            routed = self._route(hashes, routed, targets, entries)
+            if self._partition.is_full:
+                self._forget()
+        self._partition.used_keys(entries[:0])
         return Assignment(targets, *number_keys(hashes, entries != EMPTY))
 
     def _route(
-        self,
-        hashes: NDArray[np.int64],
-        begin: int,
-        targets: NDArray[np.int32],
-        entries: NDArray[np.int32],
-        keys: NDArray[np.int64],
-    ) -> tuple[int, int]:
-        sketch = self._online.sketch
-        rule, arrays = self._rule, self._partition.arrays
-        reached, numbered = _route_kernel(
-            sketch.slots, sketch.cells, rule.threshold, *arrays, rule.balance, hashes, begin, targets, entries, keys
+        self, hashes: NDArray[np.int64], begin: int, targets: NDArray[np.int32], entries: NDArray[np.int32]
+    ) -> int:
+        sketch, rule = self._online.sketch, self._rule
+        return _route_kernel(
+            sketch.slots,
+            sketch.cells,
+            rule.threshold,
+            *self._partition.arrays,
+            rule.balance,
+            hashes,
+            begin,
+            targets,
+            entries,
         )
-        return reached, numbered
 
     def _forget(self) -> None:
         """Keys far from skewed lose their U(x). Not at θ itself: a share close to it crosses it all the time."""
