@@ -49,7 +49,7 @@ def session(conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
 
 
 def create_topics(servers: Kafka, *names: str) -> None:
-    topics.create_missing(servers, dict.fromkeys(names, PARTITIONS), 1)
+    topics.create_missing(servers, dict.fromkeys(names, topics.Shape(PARTITIONS)), 1)
 
 
 def preload(servers: Kafka, topic: str, rows: int, keys: int, exponent: float | None, span_ms: int, seed: int) -> None:

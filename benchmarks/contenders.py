@@ -55,6 +55,8 @@ def balajoin(spark: SparkSession, load: Workload, cache: Path | None = None) -> 
         nodes=NODES,
         dead_letter_topic="dead",
         late_topic="late",
+        control_topic="control",
+        replica_topic="replicas",
         max_rows_per_batch=load.rows_per_batch,
     )
     joined = query.join(

@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from balajoin.hashing import homes
-from balajoin.routing.policies import PolicyName, make
-from balajoin.routing.rule import SkewRule
+from balajoin.routing.policies import make
+from balajoin.routing.rule import PolicyName, SkewRule
 from balajoin.routing.sketch import Sketch
 from balajoin.workload import zipf_keys
 

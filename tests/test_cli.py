@@ -147,7 +147,9 @@ def test_check_says_that_all_is_good(
 def test_topics_says_what_it_created(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    FakeModule(monkeypatch, "topics", create_missing=lambda kafka, wanted, replication: ["clicks"])
+    from balajoin.topics import shapes
+
+    FakeModule(monkeypatch, "topics", shapes=shapes, create_missing=lambda kafka, wanted, replication: ["clicks"])
     assert cli.main(["topics", "-c", str(file)]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "exists  orders",
@@ -155,6 +157,8 @@ def test_topics_says_what_it_created(
         "exists  joined",
         "exists  joined.dead-letter",
         "exists  joined.late",
+        "exists  joined.control",
+        "exists  joined.replicas",
     ]
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balajoin import durations
-from balajoin.config import Config, JoinSettings, Kafka, Output, Run, Stream, load
+from balajoin.config import Config, JoinSettings, Kafka, Output, Run, Skew, Stream, load
 from balajoin.errors import ConfigError, Problem
 from balajoin.settings import topic_clashes
 from balajoin.toml_lines import line_of, locate
@@ -63,7 +63,18 @@ nodes = 16
 policy = "hash"
 dead_letter_topic = "dead"
 late_topic = "late"
+control_topic = "control"
+replica_topic = "replicas"
 max_rows_per_batch = 1000
+
+[join.skew]
+threshold = 0.02
+balance = 0.1
+counters = 256
+half_life = "2 min"
+lease = "30 s"
+first_pass_rows = 5000
+keys = ["a", "b"]
 
 [output]
 topic = "joined"
@@ -102,6 +113,8 @@ def test_a_short_file_is_enough(tmp_path: Path) -> None:
     assert (config.join.before_ms, config.join.after_ms, config.join.nodes) == (300_000, 0, 4)
     assert (config.probe.key, config.probe.time, config.probe.value) == ("key", "timestamp", "value")
     assert (config.join.dead_letter_topic, config.join.late_topic) == ("joined.dead-letter", "joined.late")
+    assert (config.join.control_topic, config.join.replica_topic) == ("joined.control", "joined.replicas")
+    assert (config.join.policy, config.join.skew.balance) == ("bala-join", 0.2)
     assert (config.run.trigger_ms, config.topics.partitions, config.spark) == (1_000, 4, {})
 
 
@@ -126,6 +139,18 @@ def test_a_full_file(tmp_path: Path) -> None:
         nodes=16,
         dead_letter_topic="dead",
         late_topic="late",
+        control_topic="control",
+        replica_topic="replicas",
+        policy="hash",
+        skew=Skew(
+            threshold=0.02,
+            balance=0.1,
+            counters=256,
+            half_life="120 s",
+            lease="0.5 min",
+            first_pass_rows=5000,
+            keys=("a", "b"),
+        ),
         max_rows_per_batch=1000,
     )
     assert config.run == Run(checkpoint="/checkpoints/a", trigger="0.5 s", master="local[2,4]", cache_dir="/cache")
@@ -157,8 +182,13 @@ def test_a_full_file(tmp_path: Path) -> None:
         (9, "after = '0 s'\nnodes = 1025", "join.nodes", "at most 1024", "nodes = 4"),
         (9, "after = '0 s'\nnodes = true", "join.nodes", "whole number", "nodes = 4"),
         (9, "after = '0 s'\nnodes = 'many'", "join.nodes", "whole number", "nodes = 4"),
-        (9, "after = '0 s'\npolicy = 'hashh'", "join.policy", "'hash'", 'policy = "hash"'),
+        (9, "after = '0 s'\npolicy = 'hashh'", "join.policy", "'hash'", 'policy = "bala-join"'),
         (9, "after = '0 s'\npartitions = 4", "join.partitions", "unknown", "belongs into [topics]"),
+        (9, "after = '0 s'\nskew.treshold = 0.1", "join.skew.treshold", "unknown", "did you mean threshold"),
+        (9, "after = '0 s'\nskew.threshold = 1.5", "join.skew.threshold", "below 1", "threshold = 0.01"),
+        (9, "after = '0 s'\nskew.balance = 'x'", "join.skew.balance", "a number", "balance = 0.2"),
+        (9, "after = '0 s'\nskew.keys = 'x'", "join.skew.keys", "a list", "keys = "),
+        (9, "after = '0 s'\npolicy = 'bppr'\nskew.balance = 0.1", "join.skew.keys", "is missing", "keys = "),
         (11, "topic = 'clicks'", "output.topic", "the same topic as build.topic", "of its own"),
         (11, "topic = 'joined'\nvalue = ''", "output.value", "empty", "value ="),
         (13, "checkpoint = '/x'\ntrigger = 1", "run.trigger", "without a unit", '"1 s"'),
@@ -297,7 +327,9 @@ def test_a_topic_may_be_joined_with_itself() -> None:
 
 def test_constructors_raise_the_same_errors_as_files() -> None:
     with pytest.raises(ConfigError, match="add a unit"):
-        JoinSettings(before="5", after="0 s", dead_letter_topic="d", late_topic="l")
+        JoinSettings(
+            before="5", after="0 s", dead_letter_topic="d", late_topic="l", control_topic="c", replica_topic="r"
+        )
     with pytest.raises(ConfigError, match=r"host:9092"):
         Kafka(bootstrap_servers="localhost")
     with pytest.raises(ConfigError, match=r"the same topic as probe\.topic"):
@@ -305,7 +337,9 @@ def test_constructors_raise_the_same_errors_as_files() -> None:
             kafka=Kafka(bootstrap_servers="a:1"),
             probe=Stream(topic="a"),
             build=Stream(topic="b"),
-            join=JoinSettings(before="1 s", after="1 s", dead_letter_topic="a", late_topic="l"),
+            join=JoinSettings(
+                before="1 s", after="1 s", dead_letter_topic="a", late_topic="l", control_topic="c1", replica_topic="c2"
+            ),
             output=Output(topic="c"),
             run=Run(checkpoint="/c"),
         )

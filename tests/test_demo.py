@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import Row as SparkRow
 
 from balajoin.demo.checking import Found, Pair, Verdict, compare, expected_pairs
 from balajoin.demo.display import Picture, bar, hottest, line, shares
 from balajoin.demo.producing import clock_ms
 from balajoin.demo.watching import Watch
-from balajoin.query import ROUTED_ROWS
+from balajoin.observed import SOURCES
 from balajoin.workload import Event
 
 _COMMAND = str(Path(sys.executable).with_name("balajoin"))
@@ -107,7 +108,7 @@ def ended(batch: int, rows: int, pairs: int, views: int, **durations_ms: int) ->
         "numInputRows": rows,
         "durationMs": durations_ms or {"addBatch": 90, "triggerExecution": 100},
         "sink": {"numOutputRows": pairs},
-        "observedMetrics": {ROUTED_ROWS: (rows - 1, 1)},
+        "observedMetrics": {SOURCES: SparkRow(rows_0=rows - 1, rows_1=1)},
         "sources": [{"endOffset": f'{{"views": {{"0": {views - 1}, "1": 1}}}}'}, {"endOffset": "null"}],
     }
 

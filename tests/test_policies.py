@@ -14,8 +14,8 @@ from balajoin.errors import StateError
 from balajoin.hashing import homes
 from balajoin.routing.balance import BalancedPartition
 from balajoin.routing.matrix import fragment_of, matrix
-from balajoin.routing.policies import Assignment, PolicyName, make
-from balajoin.routing.rule import LEAST_SKEWED_ROWS, SkewRule
+from balajoin.routing.policies import Assignment, make
+from balajoin.routing.rule import LEAST_SKEWED_ROWS, PolicyName, SkewRule
 from balajoin.routing.sequence import node_sequence
 from balajoin.routing.sketch import Sketch
 from balajoin.workload import zipf_keys
@@ -407,7 +407,7 @@ def test_bad_state_is_refused(name):
         make(name, 3, 0, GIVEN, state[:-1] + bytes([state[-1] ^ 1]))
     with pytest.raises(StateError, match="has version 2, this balajoin reads version 1"):
         make(name, 3, 0, GIVEN, codec.encode("policy", 2, {}))
-    with pytest.raises(StateError, match="is of 3 nodes, not 4"):
+    with pytest.raises(StateError, match=r"join\.nodes is 4, but the checkpoint was made with 3"):
         make(name, 4, 0, GIVEN, state)
 
 

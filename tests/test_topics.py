@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource
 
 from balajoin import topics
 from balajoin.clients import librdkafka_options, spark_reader_options, spark_writer_options
 from balajoin.config import Kafka
 from balajoin.errors import ConfigError, KafkaError
+from balajoin.topics import Shape
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,14 +46,21 @@ def test_existing_counts_partitions_and_creates_nothing(kafka: Kafka, make_topic
 
 def test_only_what_is_missing_is_created(kafka: Kafka, make_topic: Callable[..., str]) -> None:
     there, new = make_topic("there", partitions=2), fresh("new")
-    assert topics.create_missing(kafka, {there: 5, new: 5}, replication=1) == [new]
+    assert topics.create_missing(kafka, {there: Shape(5), new: Shape(5)}, replication=1) == [new]
     assert topics.existing(kafka, [there, new]) == {there: 2, new: 5}
-    assert topics.create_missing(kafka, {there: 5, new: 5}, replication=1) == []
+    assert topics.create_missing(kafka, {there: Shape(5), new: Shape(5)}, replication=1) == []
+
+
+def test_a_topic_gets_its_settings(kafka: Kafka, admin: AdminClient) -> None:
+    new = fresh("new")
+    topics.create_missing(kafka, {new: Shape(1, {"max.message.bytes": "1234567"})}, replication=1)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, new)
+    assert admin.describe_configs([resource])[resource].result()["max.message.bytes"].value == "1234567"
 
 
 def test_a_replication_that_cannot_be_had_says_so(kafka: Kafka) -> None:
     with pytest.raises(KafkaError, match=r"cannot be created: .* set topics\.replication"):
-        topics.create_missing(kafka, {fresh("new"): 1}, replication=3)
+        topics.create_missing(kafka, {fresh("new"): Shape(1)}, replication=3)
 
 
 def test_an_unreachable_broker_is_one_line_in_bounded_time(capfd: pytest.CaptureFixture[str]) -> None:
@@ -135,7 +144,7 @@ def test_the_same_options_let_both_kinds_of_clients_in(secured: Kafka, spark: "S
     from confluent_kafka import Producer
 
     topic = fresh("secured")
-    topics.create_missing(secured, {topic: 1}, replication=1)
+    topics.create_missing(secured, {topic: Shape(1)}, replication=1)
     producer = Producer(librdkafka_options(secured))
     producer.produce(topic, b"hello")
     assert producer.flush(20) == 0

@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 from numpy.typing import NDArray
 
 from balajoin.errors import BlockError
+from balajoin.kernels import kernel
 
 Compression = Literal["lz4", "zstd"] | None
 
@@ -139,8 +139,8 @@ def binary(rows: pa.Table, column: str) -> tuple[NDArray[np.int32], NDArray[np.u
     return ends, np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
 
 
-@njit(cache=True)
-def _order_kernel(target, counts):  # type: ignore[no-untyped-def]
+@kernel
+def _order_kernel(target: NDArray[np.int32], counts: NDArray[np.int64]) -> NDArray[np.int32]:
     starts = np.cumsum(counts) - counts
     order = np.empty(len(target), np.int32)
     for i in range(len(target)):

@@ -1,11 +1,12 @@
 """Where a key lives: all sources must agree on it, and a replay with the first try."""
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from balajoin.kernels import kernel
 
-@njit(cache=True)
+
+@kernel
 def mix(hash_: np.uint64, epoch: int) -> np.uint64:
     """The paper's `hash(x + epoch)`: splitmix64's finaliser over the key's hash, moved on by the epoch."""
     z = hash_ + np.uint64(epoch) * np.uint64(0x9E3779B97F4A7C15)
@@ -14,7 +15,7 @@ def mix(hash_: np.uint64, epoch: int) -> np.uint64:
     return z ^ (z >> np.uint64(31))
 
 
-@njit(cache=True)
+@kernel
 def _homes_kernel(hashes: NDArray[np.int64], nodes: int, out: NDArray[np.int32]) -> None:
     for i in range(len(hashes)):
         out[i] = np.int32(mix(np.uint64(hashes[i]), 0) % np.uint64(nodes))

@@ -193,7 +193,7 @@ class JoinSettings(_Settings):
     idle_after_ms: Annotated[Milliseconds, Field(ge=1)] = Field(default=60_000, alias="idle_after", examples=["1 min"])
     nodes: Annotated[WholeNumber, Field(ge=1, le=1024)] = Field(default=4, examples=[4])
     policy: PolicyName = Field(default="bala-join", examples=["bala-join"])
-    skew: Skew = Skew()
+    skew: Skew = Field(default=Skew(), validate_default=True)
     dead_letter_topic: Topic = Field(examples=["joined.dead-letter"])
     late_topic: Topic = Field(examples=["joined.late"])
     control_topic: Topic = Field(examples=["joined.control"])
@@ -203,6 +203,13 @@ class JoinSettings(_Settings):
     if TYPE_CHECKING:  # durations are given as texts, and kept as numbers
 
         def __init__(self, **settings: Any) -> None: ...
+
+    @field_validator("skew")
+    @classmethod
+    def _bppr_is_told_its_keys(cls, skew: Skew, info: ValidationInfo) -> Skew:
+        if info.data.get("policy") == "bppr" and not skew.keys:
+            raise wrong("is missing: bppr is told which keys are skewed", 'keys = ["user-1"]', at="keys")
+        return skew
 
     @field_validator("after_ms")
     @classmethod

@@ -24,6 +24,11 @@ _MESSAGES = {
     "model_attributes_type": "must be a table",
     "greater_than_equal": "must be at least {ge}",
     "less_than_equal": "must be at most {le}",
+    "greater_than": "must be above {gt:g}",
+    "less_than": "must be below {lt:g}",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "tuple_type": "must be a list",
     "literal_error": "must be {expected}",
 }
 
@@ -100,6 +105,8 @@ def _example(path: list[str], model: type[BaseModel]) -> str:
 
 
 def _toml(value: object) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, dict):
         return "{ " + ", ".join(f'"{name}" = {_toml(inner)}' for name, inner in value.items()) + " }"
     return f'"{value}"' if isinstance(value, str) else str(value)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 from numpy.typing import NDArray
 
 from balajoin.blocks import binary, longs
 from balajoin.compute.spec import Window
+from balajoin.kernels import kernel
 
 Ints = NDArray[np.int64]
 Shorts = NDArray[np.int32]
@@ -31,8 +31,8 @@ class Index:
     rows: Shorts  # row numbers, grouped, in time order within a group
 
 
-@njit(cache=True)
-def _group_kernel(hashes, order, slots):  # type: ignore[no-untyped-def]
+@kernel
+def _group_kernel(hashes: Ints, order: Ints, slots: Shorts) -> tuple[Ints, Shorts, Shorts]:
     n = len(hashes)
     mask = len(slots) - 1
     group_of = np.empty(n, np.int32)
@@ -71,8 +71,8 @@ def _group_kernel(hashes, order, slots):  # type: ignore[no-untyped-def]
     return group_hash[:groups].copy(), starts, rows
 
 
-@njit(cache=True)
-def _slots_kernel(group_hash, slots):  # type: ignore[no-untyped-def]
+@kernel
+def _slots_kernel(group_hash: Ints, slots: Shorts) -> None:
     mask = len(slots) - 1
     for group in range(len(group_hash)):
         slot = group_hash[group] & mask
@@ -81,11 +81,12 @@ def _slots_kernel(group_hash, slots):  # type: ignore[no-untyped-def]
         slots[slot] = group
 
 
-@njit(cache=True)
-def _match_kernel(  # type: ignore[no-untyped-def]
-    first, skipped, lefts, rights, hashes, times, lower, upper, key_ends, keys,
-    slots, group_hash, starts, rows, other_times, other_key_ends, other_keys,
-):  # fmt: skip
+@kernel
+def _match_kernel(
+    first: int, skipped: int, lefts: Shorts, rights: Shorts, hashes: Ints, times: Ints, lower: int, upper: int,
+    key_ends: Shorts, keys: Bytes, slots: Shorts, group_hash: Ints, starts: Shorts, rows: Shorts,
+    other_times: Ints, other_key_ends: Shorts, other_keys: Bytes,
+) -> tuple[int, int, int]:  # fmt: skip
     """Fills `lefts` and `rights` from row `first` on, without its first `skipped` candidates.
 
     Returns where to go on, as `first` and `skipped`, and the number of pairs.
@@ -141,8 +142,8 @@ def _match_kernel(  # type: ignore[no-untyped-def]
     return len(hashes), 0, pairs
 
 
-@njit(cache=True)
-def _rows_kernel(wanted, slots, group_hash, starts, rows):  # type: ignore[no-untyped-def]
+@kernel
+def _rows_kernel(wanted: Ints, slots: Shorts, group_hash: Ints, starts: Shorts, rows: Shorts) -> Shorts:
     mask = len(slots) - 1
     found = np.empty(len(wanted), np.int32)
     total = 0
@@ -167,8 +168,7 @@ def _rows_kernel(wanted, slots, group_hash, starts, rows):  # type: ignore[no-un
 
 def rows_with(index: Index, hashes: Ints) -> Shorts:
     """The numbers of all rows with one of these distinct hashes."""
-    found: Shorts = _rows_kernel(hashes, index.slots, index.hashes, index.starts, index.rows)
-    return found
+    return _rows_kernel(hashes, index.slots, index.hashes, index.starts, index.rows)
 
 
 def build(hashes: Ints, times: Ints) -> Index:

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from balajoin.hashing import mix
+from balajoin.kernels import inlined, kernel
 from balajoin.routing.arrays import key_hashes
 from balajoin.routing.keytable import EMPTY, HASH, Ints, Slots, empty_slots, enter, find, refill, slot_of
 from balajoin.routing.sequence import Sequences, extend, extend_to
@@ -34,7 +34,7 @@ _MOST, _LEAST, _AT_LEAST, _OTHERS, _ENTRIES = 0, 1, 2, 3, 4
 _BEYOND = 1 << 62
 
 
-@njit(cache=True, inline="always")
+@inlined
 def entry_of(slots: Slots, cells: Ints, extremes: Ints, hash_: int, mixed: np.uint64) -> int:
     """The key's entry, made if there is none; -1 where there is no room. `mixed` is `mix(hash_, 0)`."""
     slot = slot_of(slots, cells, hash_, mixed)
@@ -50,7 +50,7 @@ def entry_of(slots: Slots, cells: Ints, extremes: Ints, hash_: int, mixed: np.ui
     return entry
 
 
-@njit(cache=True, inline="always")
+@inlined
 def place(cells: Ints, sequences: Sequences, loads: Ints, extremes: Ints, entry: int, balance: float) -> int:
     """The node for the next row of the key at `entry`.
 
@@ -68,7 +68,7 @@ def place(cells: Ints, sequences: Sequences, loads: Ints, extremes: Ints, entry:
     return node
 
 
-@njit(cache=True)
+@kernel
 def _place(cells: Ints, sequences: Sequences, loads: Ints, extremes: Ints, entry: int, balance: float) -> int:
     node = int(cells[_LAST, entry])
     if cells[_SIZE, entry] == 0 or _balance_factor_with(loads, extremes, node) > balance:
@@ -78,7 +78,7 @@ def _place(cells: Ints, sequences: Sequences, loads: Ints, extremes: Ints, entry
     return node
 
 
-@njit(cache=True)
+@kernel
 def _another(cells: Ints, sequences: Sequences, loads: Ints, entry: int, last: int) -> int:
     size = cells[_SIZE, entry]
     if size == 0:
@@ -89,7 +89,7 @@ def _another(cells: Ints, sequences: Sequences, loads: Ints, entry: int, last: i
     return node
 
 
-@njit(cache=True)
+@kernel
 def _update_u(cells: Ints, sequences: Sequences, entry: int) -> int:
     size = cells[_SIZE, entry]
     extend(sequences, entry, size, cells[HASH, entry])
@@ -97,7 +97,7 @@ def _update_u(cells: Ints, sequences: Sequences, entry: int) -> int:
     return int(sequences[entry, size])
 
 
-@njit(cache=True)
+@kernel
 def _balance_factor_with(loads: Ints, extremes: Ints, node: int) -> float:
     """What B would be with one row more on the node."""
     most = max(extremes[_MOST], loads[node] + 1)
@@ -107,7 +107,7 @@ def _balance_factor_with(loads: Ints, extremes: Ints, node: int) -> float:
     return float((most - least) / most)
 
 
-@njit(cache=True)
+@kernel
 def _least_loaded(sequences: Sequences, loads: Ints, entry: int, size: int, last: int) -> int:
     node = last
     for i in range(size):
@@ -116,7 +116,7 @@ def _least_loaded(sequences: Sequences, loads: Ints, entry: int, size: int, last
     return node
 
 
-@njit(cache=True)
+@kernel
 def _load(loads: Ints, extremes: Ints, node: int) -> None:
     load = loads[node] + 1
     loads[node] = load
@@ -131,7 +131,7 @@ def _load(loads: Ints, extremes: Ints, node: int) -> None:
             _find_least(loads, extremes)
 
 
-@njit(cache=True)
+@kernel
 def _find_least(loads: Ints, extremes: Ints) -> None:
     """Only when the last of the least loaded nodes draws level with others."""
     least, others, at_least = loads[0], _BEYOND, 0
@@ -149,14 +149,14 @@ def _find_least(loads: Ints, extremes: Ints) -> None:
     extremes[_OTHERS] = others
 
 
-@njit(cache=True)
+@kernel
 def _restore_kernel(slots: Slots, cells: Ints, sequences: Sequences, size: int) -> None:
     refill(slots, cells, size)
     for entry in range(size):
         extend_to(sequences, entry, cells[_SIZE, entry], cells[HASH, entry])
 
 
-@njit(cache=True)
+@kernel
 def _assign_kernel(
     slots: Slots,
     cells: Ints,

@@ -3,10 +3,10 @@
 from typing import Any, Protocol
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from balajoin.hashing import mix
+from balajoin.kernels import kernel
 from balajoin.routing.arrays import key_hashes
 from balajoin.routing.keytable import EMPTY, HASH, Ints, Slots, empty_slots, enter, find, refill, slot_of
 from balajoin.routing.rule import SkewRule
@@ -64,7 +64,7 @@ class Online:
         return self.sketch.state()
 
 
-@njit(cache=True)
+@kernel
 def _given_kernel(slots: Slots, cells: Ints, hashes: Ints, rows: Ints, skewed: NDArray[np.bool_]) -> None:
     for i in range(len(hashes)):
         position = find(slots, cells, hashes[i])
@@ -111,7 +111,7 @@ class GivenKeys:
         return {"keys": self.keys, "rows": self._rows, "total": self._total}
 
 
-@njit(cache=True)
+@kernel
 def _number_kernel(
     slots: Slots, cells: Ints, hashes: Ints, skewed: NDArray[np.bool_], entries: NDArray[np.int32]
 ) -> int:

@@ -11,10 +11,10 @@ passes is `inline="always"`: left to LLVM it stays a call, and the sketch takes 
 """
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from balajoin.hashing import mix
+from balajoin.kernels import inlined, kernel
 
 Ints = NDArray[np.int64]
 Slots = NDArray[np.int32]
@@ -28,7 +28,7 @@ def empty_slots(capacity: int) -> Slots:
     return np.full(1 << (_SLOTS_PER_KEY * max(capacity, 1) - 1).bit_length(), EMPTY, np.int32)
 
 
-@njit(cache=True, inline="always")
+@inlined
 def slot_of(slots: Slots, cells: Ints, hash_: int, mixed: np.uint64) -> int:
     """Where the key is, or the empty slot where it belongs. `mixed` is `mix(hash_, 0)`."""
     mask = len(slots) - 1
@@ -38,20 +38,20 @@ def slot_of(slots: Slots, cells: Ints, hash_: int, mixed: np.uint64) -> int:
     return slot
 
 
-@njit(cache=True)
+@kernel
 def find(slots: Slots, cells: Ints, hash_: int) -> int:
     """The key's position, or -1."""
     return int(slots[slot_of(slots, cells, hash_, mix(np.uint64(hash_), 0))])
 
 
-@njit(cache=True, inline="always")
+@inlined
 def enter(slots: Slots, cells: Ints, position: int, hash_: int, slot: int) -> None:
     cells[HASH, position] = hash_
     cells[PLACE, position] = slot
     slots[slot] = position
 
 
-@njit(cache=True)
+@kernel
 def remove(slots: Slots, cells: Ints, slot: int) -> None:
     """Empties the slot and closes the gap."""
     mask = len(slots) - 1
@@ -68,7 +68,7 @@ def remove(slots: Slots, cells: Ints, slot: int) -> None:
     slots[gap] = EMPTY
 
 
-@njit(cache=True)
+@kernel
 def refill(slots: Slots, cells: Ints, size: int) -> None:
     """Enters the keys of the first `size` positions, and no others."""
     slots[:] = EMPTY

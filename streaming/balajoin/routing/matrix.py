@@ -7,10 +7,10 @@ only build rows of its own: so each pair meets on exactly one node.
 from math import isqrt
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from balajoin.hashing import mix
+from balajoin.kernels import kernel
 
 
 def matrix(nodes: int) -> tuple[int, int]:
@@ -19,7 +19,7 @@ def matrix(nodes: int) -> tuple[int, int]:
     return rows, nodes // rows
 
 
-@njit(cache=True)
+@kernel
 def _fragment_kernel(
     partitions: NDArray[np.int32], offsets: NDArray[np.int64], rows: int, out: NDArray[np.int32]
 ) -> None:

@@ -1,6 +1,9 @@
 """What counts as skewed, and how evenly skewed rows are spread: the numbers every policy is made with."""
 
 from dataclasses import dataclass
+from typing import Literal
+
+PolicyName = Literal["hash", "prpd", "pnr", "sfr", "flow-join", "bppr", "bppr-det", "bala-join"]
 
 # Before a key was seen so often, its share proves nothing: without a minimum the first row of every stream is skewed.
 # Where θ expects 32 rows, a key of half that share has so many with a probability of 0.0003 (Poisson with mean 16).

@@ -4,15 +4,15 @@ GenSeq and UpdateU extend together: U(x) is the sequence so far. Its first node 
 """
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from balajoin.hashing import mix
+from balajoin.kernels import kernel
 
 Sequences = NDArray[np.int32]
 
 
-@njit(cache=True)
+@kernel
 def _contains(sequences: Sequences, entry: int, size: int, node: int) -> bool:
     for i in range(size):  # noqa: SIM110  numba has no any() over a generator
         if sequences[entry, i] == node:
@@ -20,7 +20,7 @@ def _contains(sequences: Sequences, entry: int, size: int, node: int) -> bool:
     return False
 
 
-@njit(cache=True)
+@kernel
 def extend(sequences: Sequences, entry: int, size: int, hash_: int) -> None:
     """Writes node number `size` of the key's sequence, which must have fewer nodes than there are, to row `entry`."""
     nodes = np.uint64(sequences.shape[1])
@@ -32,7 +32,7 @@ def extend(sequences: Sequences, entry: int, size: int, hash_: int) -> None:
     sequences[entry, size] = node
 
 
-@njit(cache=True)
+@kernel
 def extend_to(sequences: Sequences, entry: int, size: int, hash_: int) -> None:
     for at in range(size):
         extend(sequences, entry, at, hash_)

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from balajoin.hashing import mix
+from balajoin.kernels import inlined, kernel
 from balajoin.routing.arrays import key_hashes
 from balajoin.routing.keytable import EMPTY, HASH, PLACE, Ints, Slots, empty_slots, enter, find, refill, remove, slot_of
 from balajoin.routing.rule import LEAST_SKEWED_ROWS
@@ -28,7 +28,7 @@ _HELD, _UNUSED_RUNS, _TOTAL, _CAPACITY = 0, 1, 2, 3
 _MOST_HALVINGS = 63  # of a 64-bit count nothing is left then
 
 
-@njit(cache=True, inline="always")
+@inlined
 def count(slots: Slots, cells: Ints, hash_: int, mixed: np.uint64, weight: int) -> int:
     """Counts a row and returns the position of its key. `mixed` is `mix(hash_, 0)`."""
     cells[_SIZES, _TOTAL] += weight
@@ -39,7 +39,7 @@ def count(slots: Slots, cells: Ints, hash_: int, mixed: np.uint64, weight: int) 
     return _lift(slots, cells, position, weight)
 
 
-@njit(cache=True, inline="always")
+@inlined
 def _admit(slots: Slots, cells: Ints, hash_: int, slot: int) -> int:
     held = cells[_SIZES, _HELD]
     if held < cells[_SIZES, _CAPACITY]:
@@ -57,7 +57,7 @@ def _admit(slots: Slots, cells: Ints, hash_: int, slot: int) -> int:
     return int(smallest)
 
 
-@njit(cache=True, inline="always")
+@inlined
 def _start_run(cells: Ints, position: int) -> None:
     cells[_SIZES, _UNUSED_RUNS] -= 1
     run = cells[_UNUSED, cells[_SIZES, _UNUSED_RUNS]]
@@ -65,7 +65,7 @@ def _start_run(cells: Ints, position: int) -> None:
     cells[_RUN, position] = run
 
 
-@njit(cache=True, inline="always")
+@inlined
 def _lift(slots: Slots, cells: Ints, position: int, weight: int) -> int:
     """Adds the weight as so many rows would, but passes a whole run in one step."""
     target = cells[_COUNT, position] + weight
@@ -94,7 +94,7 @@ def _lift(slots: Slots, cells: Ints, position: int, weight: int) -> int:
         position = first
 
 
-@njit(cache=True, inline="always")
+@inlined
 def _swap(slots: Slots, cells: Ints, one: int, other: int) -> None:
     """Exchanges two counters of a run."""
     for row in (HASH, PLACE, _ERROR):
@@ -103,34 +103,34 @@ def _swap(slots: Slots, cells: Ints, one: int, other: int) -> None:
     slots[cells[PLACE, other]] = other
 
 
-@njit(cache=True, inline="always")
+@inlined
 def is_skewed(cells: Ints, position: int, threshold: float) -> bool:
     """Whether at least this share of all rows is surely of the key at this position."""
     surely = cells[_COUNT, position] - cells[_ERROR, position]
     return bool(surely >= LEAST_SKEWED_ROWS and surely > threshold * cells[_SIZES, _TOTAL])
 
 
-@njit(cache=True)
+@kernel
 def _count_kernel(slots: Slots, cells: Ints, hashes: Ints) -> None:
     for i in range(len(hashes)):
         count(slots, cells, hashes[i], mix(np.uint64(hashes[i]), 0), 1)
 
 
-@njit(cache=True)
+@kernel
 def _count_weighted_kernel(slots: Slots, cells: Ints, hashes: Ints, weights: Ints) -> None:
     for i in range(len(hashes)):
         if weights[i] > 0:
             count(slots, cells, hashes[i], mix(np.uint64(hashes[i]), 0), weights[i])
 
 
-@njit(cache=True)
+@kernel
 def _judge_kernel(slots: Slots, cells: Ints, hashes: Ints, threshold: float, skewed: NDArray[np.bool_]) -> None:
     for i in range(len(hashes)):
         position = count(slots, cells, hashes[i], mix(np.uint64(hashes[i]), 0), 1)
         skewed[i] = is_skewed(cells, position, threshold)
 
 
-@njit(cache=True)
+@kernel
 def _rebuild_kernel(slots: Slots, cells: Ints, held: int) -> None:
     """Key table and runs from hashes and counts."""
     refill(slots, cells, held)

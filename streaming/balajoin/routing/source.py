@@ -4,12 +4,11 @@ A source is one partition number, of both topics: the paper's data node, with it
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 from numpy.typing import NDArray
 
 from balajoin import codec
@@ -17,6 +16,7 @@ from balajoin.blocks import concat, longs, partition_by
 from balajoin.compute.watermarks import BEGINNING
 from balajoin.control.records import Signal
 from balajoin.hashing import homes
+from balajoin.kernels import kernel
 from balajoin.routing.policies import Assignment, Policy
 from balajoin.routing.statistics import SourceStatistics
 from balajoin.sides import SECTIONS, SIDES, Section, Side
@@ -84,10 +84,12 @@ class Source:
             self._send(parcels["build"], block, homes(hashes, self.nodes))
         reached: dict[Lease, int] = defaultdict(lambda: BEGINNING)
         samples: dict[int, bytes] = {}
-        for block in blocks.get("probe", ()):
-            assignment = self.policy.assign(longs(block, "hash"))
-            self._send_probe(parcels, block, assignment)
-            self._note_reached(block, assignment, reached, samples)
+        probe = blocks.get("probe", ())
+        if probe:
+            whole = self.policy.assign(np.concatenate([longs(block, "hash") for block in probe]))
+            for block, assignment in zip(probe, _by_block(whole, [block.num_rows for block in probe]), strict=True):
+                self._send_probe(parcels, block, assignment)
+                self._note_reached(block, assignment, reached, samples)
         advanced = self.latest["probe"] - before if before > BEGINNING else 0
         self._signal(reached, samples, max(self.lease_us, advanced))
         self.statistics.hot_keys = self.policy.hot_keys()
@@ -153,8 +155,32 @@ class Source:
         self.leases = {lease: until for lease, until in self.leases.items() if until >= floor}
 
 
-@njit(cache=True)
-def _newest_kernel(entries, targets, times, fragments, keys, nodes):  # type: ignore[no-untyped-def]
+def _by_block(whole: Assignment, counts: Sequence[int]) -> Iterator[Assignment]:
+    """A policy sees a batch as a whole, whichever blocks it came in; rows are sent by the block."""
+    if len(counts) == 1:
+        yield whole
+        return
+    ends = np.cumsum(counts)
+    for start, end in zip(ends - counts, ends, strict=True):
+        at = slice(start, end) if whole.rows is None else slice(*np.searchsorted(whole.rows, (start, end)))
+        yield Assignment(
+            whole.targets[at],
+            whole.entries[at],
+            whole.keys,
+            None if whole.rows is None else whole.rows[at] - np.int32(start),
+            None if whole.fragments is None else whole.fragments[at],
+        )
+
+
+@kernel
+def _newest_kernel(
+    entries: NDArray[np.int32],
+    targets: NDArray[np.int32],
+    times: NDArray[np.int64],
+    fragments: NDArray[np.bool_],
+    keys: int,
+    nodes: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     newest = np.full((2, keys, nodes), BEGINNING, np.int64)
     sample = np.full(keys, -1, np.int64)
     for i in range(len(entries)):

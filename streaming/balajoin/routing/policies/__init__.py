@@ -2,16 +2,14 @@
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from balajoin import codec
 from balajoin.errors import StateError
-from balajoin.routing.rule import SkewRule
-
-PolicyName = Literal["hash", "prpd", "pnr", "sfr", "flow-join", "bppr", "bppr-det", "bala-join"]
+from balajoin.routing.rule import PolicyName, SkewRule
 
 _STATE_VERSION = 1
 
@@ -78,8 +76,8 @@ def _read_state(name: PolicyName, nodes: int, state: bytes) -> dict[str, Any] | 
     written = codec.decode("policy", _STATE_VERSION, state)
     if written["nodes"] != nodes:
         raise StateError(
-            f"the policy state is of {written['nodes']} nodes, not {nodes}: "
-            "set the number of nodes back, or start with a new checkpoint"
+            f"join.nodes is {nodes}, but the checkpoint was made with {written['nodes']}: skewed rows are spread over "
+            "so many. Set it back, or use a new checkpoint location"
         )
     content: dict[str, Any] = written["content"]
     return content if written["policy"] == name else None

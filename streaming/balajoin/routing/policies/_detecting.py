@@ -11,8 +11,8 @@ from balajoin.routing.arrays import key_hashes
 from balajoin.routing.detection import Detector, detector, number_keys
 from balajoin.routing.half_life import HalfLife
 from balajoin.routing.matrix import matrix, replicate
-from balajoin.routing.policies import Assignment, HotKey, PolicyName, write_state
-from balajoin.routing.rule import SkewRule
+from balajoin.routing.policies import Assignment, HotKey, write_state
+from balajoin.routing.rule import PolicyName, SkewRule
 from balajoin.routing.sequence import node_sequence
 
 

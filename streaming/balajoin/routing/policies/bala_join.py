@@ -3,10 +3,10 @@
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from balajoin.hashing import mix
+from balajoin.kernels import kernel
 from balajoin.routing.arrays import key_hashes
 from balajoin.routing.balance import BalancedPartition, entry_of, place
 from balajoin.routing.detection import Online, number_keys
@@ -18,7 +18,7 @@ from balajoin.routing.sequence import Sequences, node_sequence
 from balajoin.routing.sketch import count, is_skewed
 
 
-@njit(cache=True)
+@kernel
 def _route_kernel(
     sketch_slots: Slots,
     sketch: Ints,

@@ -1,0 +1,71 @@
+"""`kernel` compiles a function with numba, and keeps the machine code for exactly this source of balajoin.
+
+Numba asks only whether the function's own file has changed. A kernel that calls another file's function would go on
+with the old code of it, and crash; so the cache's folder is named by all source files together.
+"""
+
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+
+_PACKAGE = Path(__file__).parent
+_OUTDATED_AFTER_S = 86_400  # until then a process of the old source may still run
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def kernel(function: Function) -> Function:
+    return _compiled(function)
+
+
+def inlined(function: Function) -> Function:
+    """A kernel that other kernels take in as a whole, because every row passes it."""
+    return _compiled(function, inline="always")
+
+
+def _compiled(function: Function, **options: Any) -> Function:
+    config: Any = numba.config
+    usual = config.CACHE_DIR
+    config.CACHE_DIR = _folder() or usual
+    try:
+        compiled: Function = numba.njit(cache=True, **options)(function)
+        return compiled
+    finally:
+        config.CACHE_DIR = usual  # it is everybody's
+
+
+@cache
+def _folder() -> str:
+    """Empty where the package cannot be written to: then numba looks for a place of its own."""
+    folder = _PACKAGE / "__pycache__" / f"kernels-{_fingerprint()}"
+    try:
+        if not folder.exists():
+            _remove_outdated(folder.parent)
+            folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return ""
+    return str(folder) if os.access(folder, os.W_OK) else ""
+
+
+def _fingerprint() -> str:
+    seen = hashlib.sha256()
+    for path in sorted(_PACKAGE.rglob("*.py")):
+        status = path.stat()
+        seen.update(f"{path.relative_to(_PACKAGE)} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return seen.hexdigest()[:16]
+
+
+def _remove_outdated(folder: Path) -> None:
+    with suppress(OSError):
+        for old in folder.glob("kernels-*"):
+            if time.time() - old.stat().st_mtime > _OUTDATED_AFTER_S:
+                shutil.rmtree(old, ignore_errors=True)
