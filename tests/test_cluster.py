@@ -192,7 +192,7 @@ def schedules(draw: st.DrawFn) -> Schedule:
         broadcasts=draw(st.booleans()),
         hashes=draw(st.sampled_from([1 << 32, 1, 3])),
         seed=draw(st.integers(0, 1 << 20)),
-        part_bytes=draw(usually(1 << 20, 200)),
+        part_bytes=draw(st.sampled_from([60, 60, 1 << 20])),
         batches=tuple(draw(st.lists(batches, min_size=1, max_size=12))),
     )
 

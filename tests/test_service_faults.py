@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -32,6 +33,8 @@ after = "5 s"
 lateness = "2 min"
 idle_after = "5 min"
 nodes = 2
+[join.skew]
+lease = "10 s"
 [output]
 topic = "joined"
 [run]
@@ -97,7 +100,7 @@ def produce(bootstrap: str, stop: threading.Event) -> None:
     rng = random.Random(1)
     sent = 0
     while not stop.is_set():
-        for topic, count, hot in (("clicks", 10, 0.2), ("shows", 2, 0.05)):
+        for topic, count, hot in (("clicks", 20, 0.5), ("shows", 2, 0.2)):
             for _ in range(count):
                 key = b"hot" if rng.random() < hot else b"%d" % rng.randrange(200)
                 at = int(time.time() * 1000) - rng.randrange(30_000)
@@ -165,11 +168,23 @@ def test_every_result_arrives_whatever_is_killed(broker_of_its_own: EmbeddedKafk
             assert p.value in message.value()
             assert b.value in message.value()
         assert everything(bootstrap, "joined.late") == []
+        assert_control_topics_tell(file, bootstrap)
         assert everything(bootstrap, "joined.dead-letter") == []
     finally:
         stop.set()
         if service.process and service.process.poll() is None:
             service.kill()
+
+
+def assert_control_topics_tell(file: Path, bootstrap: str) -> None:
+    """The hot key was spread, its build rows were pulled, and a person can see that."""
+    command = [sys.executable, "-m", "balajoin", "control", "tail", "-c", str(file), "--lines", "100000"]
+    lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    written = len(everything(bootstrap, "joined.control")) + len(everything(bootstrap, "joined.replicas"))
+    assert len(lines) == written
+    assert any(re.search(r"signal   batch \d+  to node [01]: key hot \(", line) for line in lines)
+    assert any(re.search(r"replicas batch \d+  node [01] to node [01]: [1-9]\d* rows", line) for line in lines)
+    assert not any("foreign" in line for line in lines)
 
 
 def _await_more_results(bootstrap: str, service: Service) -> None:

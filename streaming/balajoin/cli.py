@@ -23,6 +23,8 @@ _SUMMARIES = {
     "check": "say what is wrong with the file, its topics and its expressions, without running anything",
     "topics": "create the topics that are missing",
 }
+_CONTROL_SUMMARY = "look at the join's control and replica topics"
+_TAIL_SUMMARY = "print the last records of both topics: signals, and the build rows that they pulled"
 _DEMO_SUMMARY = "join two made-up streams on a Kafka of its own, and check the result"
 _EPILOG = """\
 environment:
@@ -52,6 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         config = load(arguments.config, os.environ)
         redactor = config.redactor
         _log_to_stderr(redactor, arguments.verbose)
+        if arguments.command == "control":
+            return _control_tail(config, arguments.lines, arguments.follow)
         order = _Order(config, arguments.config, default_cache(os.environ), arguments.verbose)
         return _COMMANDS[arguments.command](order)
     except ConfigError as error:
@@ -95,6 +99,14 @@ def _topics(order: _Order) -> int:
     return _DONE
 
 
+def _control_tail(config: Config, lines: int, follow: bool) -> int:
+    from balajoin.control.tail import tail
+
+    for line in tail(config.kafka, config.join.control_topic, config.join.replica_topic, lines, follow):
+        print(line, flush=follow)
+    return _DONE
+
+
 def _demo(arguments: argparse.Namespace) -> int:
     from balajoin import demo
 
@@ -120,6 +132,12 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, summary in _SUMMARIES.items():
         commands.add_parser(name, help=summary, description=summary, parents=[file, common])
+    control = commands.add_parser("control", help=_CONTROL_SUMMARY, description=_CONTROL_SUMMARY)
+    tail = control.add_subparsers(dest="what", required=True, metavar="WHAT").add_parser(
+        "tail", help=_TAIL_SUMMARY, description=_TAIL_SUMMARY, parents=[file, common]
+    )
+    tail.add_argument("--lines", type=_positive, default=20, help="how many records (default: %(default)s)")
+    tail.add_argument("--follow", action="store_true", help="go on with new ones until Ctrl-C")
     demo = commands.add_parser("demo", help=_DEMO_SUMMARY, description=_DEMO_SUMMARY, parents=[common])
     demo.add_argument("--seconds", type=_positive, default=60, help="how long rows are produced (default: %(default)s)")
     demo.add_argument("--rate", type=_positive, default=2000, help="probe rows per second (default: %(default)s)")

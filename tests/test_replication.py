@@ -1,0 +1,203 @@
+"""Home and guest: what one node sends another, and what it does when nothing comes."""
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from balajoin.compute.guest import _ASK_AGAIN_AFTER_BATCHES, Guest
+from balajoin.compute.home import Home
+from balajoin.compute.join import Arrival, Node
+from balajoin.compute.spec import JoinSpec
+from balajoin.compute.store import BlockStore
+from balajoin.control.records import HEADER, Grant, Part, Shipment, Signal, Stamp, read_part, shipment_records
+from balajoin.hashing import home
+from oracle import Row
+from strategies import SECOND, Memory, hash_of, pairs_of, table
+
+HOUR = 3600 * SECOND
+NODES = 2
+SPEC = JoinSpec(NODES, 10 * SECOND, 5 * SECOND, 0, 1 << 40, {"probe": 1, "build": 1}, {})
+KEY = next(key for key in (b"a", b"b", b"c", b"d") if home(hash_of(key), NODES) == 0)
+HASH = hash_of(KEY)
+
+
+def rows(count: int, time: int = HOUR, first: int = 0):
+    return table(Row(KEY, time, b"v", 0, first + n) for n in range(count))
+
+
+def parts_of(shipment: Shipment, batch: int) -> list[Part]:
+    written = shipment_records(Stamp("j", batch), shipment)
+    return [read_part(dict(record.headers)[HEADER].decode(), record.value) for record in written]
+
+
+class Pair:
+    """Node 0, the key's home, and node 1, its guest; what they publish is handed on by the test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.states: list[bytes | None] = [None, None]
+        self.durables = [Memory(), Memory()]
+        self.found: Counter = Counter()
+        self.batch = 0
+
+    def run(self, number: int, arrivals=(), signals=(), parts=()) -> Node:
+        node = Node(SPEC, self.states[number], self.durables[number], self.folder, number)
+        self.found += pairs_of(node.process(self.batch, arrivals, signals, parts))
+        self.states[number] = node.state()
+        return node
+
+
+def arrival(section, time, *tables) -> Arrival:
+    return Arrival(section, 0, time, 0, tables)
+
+
+def test_a_guest_that_gets_no_answer_asks_again_and_loses_nothing(tmp_path):
+    pair = Pair(tmp_path)
+    pair.run(0, [arrival("build", HOUR, rows(3))])
+    pair.run(1, [arrival("probe", HOUR, rows(2)), arrival("build", HOUR)])
+    asked: list[Signal] = []
+    for _ in range(_ASK_AGAIN_AFTER_BATCHES + 2):  # the signal, or its answer, was lost; time goes on meanwhile
+        pair.batch += 1
+        asked += pair.run(1, [arrival("build", HOUR + pair.batch * HOUR)]).signals
+    (ask,) = asked
+    assert (ask.hash, ask.node, ask.again) == (HASH, 1, True)
+    assert ask.until >= HOUR
+    pair.batch += 1
+    (shipment,) = pair.run(0, signals=[ask]).shipments
+    pair.batch += 1
+    guest = pair.run(1, parts=parts_of(shipment, pair.batch - 1))
+    assert pair.found.total() == len(pair.found) == 3 * 2
+    assert not guest._guest.pins
+
+
+def test_a_lease_that_is_asked_for_again_sends_all_rows_again_and_they_are_taken_once(tmp_path):
+    pair = Pair(tmp_path)
+    signal = Signal(HASH, 1, HOUR + HOUR)
+    for again in (False, True, True):
+        pair.batch += 1
+        new = rows(3, first=10 * pair.batch)
+        ask = Signal(HASH, 1, signal.until, again=again)
+        (shipment,) = pair.run(0, [arrival("build", HOUR, new)], [ask]).shipments
+        pair.batch += 1
+        pair.run(1, [arrival("probe", HOUR, rows(1, first=pair.batch))], parts=parts_of(shipment, pair.batch - 1))
+    assert set(pair.found.values()) == {1}
+    assert pair.found.total() == 9 * 3
+
+
+def test_a_renewal_grants_without_sending_rows(tmp_path):
+    pair = Pair(tmp_path)
+    node = pair.run(0, [arrival("build", HOUR, rows(3))], [Signal(HASH, 1, HOUR + SECOND)])
+    assert sum(table.num_rows for table in node.shipments[0].rows) == 3
+    pair.batch += 1
+    (shipment,) = pair.run(0, [], [Signal(HASH, 1, HOUR + 2 * SECOND)]).shipments
+    assert list(shipment.rows) == []
+    assert list(shipment.grants) == [Grant(HASH, HOUR + 2 * SECOND)]
+
+
+def test_a_pull_of_a_key_with_very_many_rows_is_split(tmp_path):
+    pair = Pair(tmp_path)
+    many = table(Row(KEY, HOUR, b"%0100d" % n, 0, n) for n in range(50_000))
+    (shipment,) = pair.run(0, [arrival("build", HOUR, many)], [Signal(HASH, 1, HOUR)]).shipments
+    parts = parts_of(shipment, 0)
+    assert len(parts) > 5
+    assert max(len(part.block) for part in parts) < 1_000_000
+    pair.batch += 1
+    pair.run(1, [arrival("probe", HOUR, rows(1))], parts=parts)
+    assert pair.found.total() == 50_000
+
+
+@pytest.mark.parametrize(
+    "signal",
+    [Signal(HASH, 0, HOUR), Signal(HASH, 2, HOUR), Signal(HASH, -1, HOUR)],
+    ids=["to the home itself", "to no node", "to a negative node"],
+)
+def test_signals_that_make_no_sense_are_counted_and_change_nothing(tmp_path, signal):
+    at_home = Home(0, NODES)
+    at_home.answer([signal], BlockStore(Memory(), tmp_path, 1))
+    assert (at_home.foreign_signals, at_home.leases, list(at_home.shipments())) == (1, {}, [])
+
+
+def test_a_signal_for_another_home_is_foreign(tmp_path):
+    other = Home(1, NODES)
+    other.answer([Signal(HASH, 0, HOUR)], BlockStore(Memory(), tmp_path, 1))
+    assert other.foreign_signals == 1
+
+
+@pytest.mark.parametrize("damage", ["home", "block", "missing part", "other rows"])
+def test_a_shipment_that_is_not_whole_or_not_of_its_home_is_not_taken(damage):
+    guest = Guest(1, NODES)
+    (part,) = parts_of(Shipment(0, 1, [rows(3)], [Grant(HASH, HOUR)], [HASH]), 4)
+    changed = {
+        "home": {"home": 1},
+        "block": {"block": part.block[:-1] + b"\x01\x02"},
+        "missing part": {"parts": 2},
+        "other rows": {"home": 5},
+    }[damage]
+    changed = replace(part, attempt="another", **changed)
+    assert guest.accept([changed], 5) == []
+    assert guest.foreign_parts == 1
+    assert guest.channels == {}
+    assert len(guest.accept([part, changed], 5)) == 1
+
+
+def test_what_is_shipped_twice_is_taken_once_and_what_comes_late_is_told():
+    guest = Guest(1, NODES)
+    parts = [part for _ in range(3) for part in parts_of(Shipment(0, 1, [rows(3)]), 4)]  # three attempts
+    assert len(guest.accept(parts, 5)) == 1
+    assert guest.accept(parts, 5) == guest.accept(parts, 6) == []
+    assert guest.delayed_shipments == 0
+    assert len(guest.accept(parts_of(Shipment(0, 1, [rows(3)]), 5), 9)) == 1
+    assert guest.delayed_shipments == 1
+    assert guest.accept(parts_of(Shipment(0, 1, [rows(3)]), 9), 9) == []  # of a time line that was given up
+
+
+def test_a_covered_row_is_not_pinned_and_a_late_one_neither():
+    guest = Guest(1, NODES)
+    guest.hold([Grant(HASH, HOUR)])
+    guest.pin(rows(3, HOUR), False, 0, 1)
+    guest.pin(rows(3, HOUR + 1), False, HOUR + 2, 1)
+    assert not guest.pins
+    guest.pin(rows(3, HOUR + 1), False, HOUR + 1, 1)
+    assert guest.earliest_pinned == HOUR + 1
+    guest.hold([Grant(HASH, HOUR + 1)])
+    assert guest.earliest_pinned is None
+
+
+def test_who_is_granted_all_rows_is_granted_a_fragments_share_but_not_the_other_way_round():
+    guest = Guest(1, NODES)
+    guest.hold([Grant(HASH, HOUR, fragment=True)])
+    guest.pin(rows(1, HOUR), True, 0, 1)
+    assert not guest.pins
+    guest.pin(rows(1, HOUR), False, 0, 1)
+    assert guest.pins
+    guest.hold([Grant(HASH, HOUR, fragment=False)])
+    assert not guest.pins
+
+
+def test_a_home_pins_nothing():
+    guest = Guest(0, NODES)
+    guest.pin(rows(3), False, 0, 1)
+    assert not guest.pins
+
+
+def test_state_comes_back():
+    guest = Guest(1, NODES, channels={0: 7})
+    guest.hold([Grant(HASH, HOUR), Grant(HASH, HOUR, True)])
+    guest.pin(rows(1, HOUR + 5), False, 0, 3)
+    again = Guest.from_state(1, NODES, guest.to_state())
+    assert (again.held, again.pins, again.channels) == (guest.held, guest.pins, guest.channels)
+    at_home = Home(0, NODES, {(HASH, 1, False): 5, (HASH, 1, True): 6})
+    assert Home.from_state(0, NODES, at_home.to_state()).leases == at_home.leases
+
+
+def test_only_leased_keys_are_forwarded(tmp_path):
+    at_home = Home(0, NODES, {(HASH, 1, False): HOUR})
+    mixed = table([Row(KEY, HOUR, b"v", 0, 0), Row(b"another", HOUR, b"v", 0, 1)])
+    at_home.forward(mixed)
+    (shipment,) = at_home.shipments()
+    assert [row["key"] for each in shipment.rows for row in each.to_pylist()] == [KEY]
+    assert at_home.forwarded_rows == 1
+    np.testing.assert_equal(len(shipment.grants), 0)
