@@ -142,6 +142,7 @@ class Batch:
 @dataclass(frozen=True)
 class Schedule:
     spec: JoinSpec
+    lags: dict[Side, tuple[int, ...]]  # how far each source is behind
     lease_us: int
     choices: str
     broadcasts: bool
@@ -187,6 +188,7 @@ def schedules(draw: st.DrawFn) -> Schedule:
             sources=partitions,
             pins={},
         ),
+        lags={side: tuple(draw(usually(0, 3 * SECOND, 30 * SECOND, HOUR)) for _ in range(3)) for side in SIDES},
         lease_us=draw(st.sampled_from([1, SECOND, 20 * SECOND, HOUR])),
         choices=draw(st.sampled_from(["s", "hs", "f", "hsf", "sf", "hhhs"])),
         broadcasts=draw(st.booleans()),
@@ -226,7 +228,8 @@ class Cluster:
     def rows(self, sends: tuple[Send, ...]) -> dict[int, dict[Side, list[Row]]]:
         rows: dict[int, dict[Side, list[Row]]] = {}
         for send in sends:
-            time = self.clock - int(send.jitter * self.spec.lateness_us)
+            lag = self.schedule.lags[send.side][send.partition]
+            time = self.clock - lag - int(send.jitter * self.spec.lateness_us)
             offset = self.offsets[send.side, send.partition]
             self.offsets[send.side, send.partition] += 1
             row = Row(send.key, time, b"v", send.partition, offset)

@@ -62,6 +62,7 @@ def test_a_person_can_read_a_signal():
         "until": 1_700_000_000_000_000,
         "fragment": False,
         "again": False,
+        "since": 0,
         "key": "käse",
     }
     assert signal_record(STAMP, 3, Signal(1, 2, 3, key=b"\xff" * 500)).value.count(b"xff") == 64
@@ -112,8 +113,10 @@ def test_a_changed_record_is_foreign_or_still_of_the_right_types(signal, data):
     except ForeignRecordError:
         return
     assert [type(value) for value in (stamp.join, stamp.batch)] == [str, int]
-    kinds = [type(value) for value in (read.hash, read.node, read.until, read.fragment, read.again, read.key)]
-    assert kinds == [int, int, int, bool, bool, bytes]
+    kinds = [
+        type(value) for value in (read.hash, read.node, read.until, read.fragment, read.again, read.since, read.key)
+    ]
+    assert kinds == [int, int, int, bool, bool, int, bytes]
     assert all(-(1 << 63) <= value < 1 << 63 for value in (stamp.batch, read.hash, read.node, read.until))
 
 

@@ -111,7 +111,10 @@ class Guest:
         overdue = [(key, pin) for key, pin in self.pins.items() if batch - pin.asked >= _ASK_AGAIN_AFTER_BATCHES]
         for _, pin in overdue:
             pin.asked = batch
-        return [Signal(key[0], self.number, pin.latest, key[1], again=True) for key, pin in sorted(overdue, key=_key)]
+        return [
+            Signal(hash_, self.number, pin.latest, fragment, again=True, since=pin.earliest)
+            for (hash_, fragment), pin in sorted(overdue, key=_key)
+        ]
 
     def end_holds(self, probe_watermark: int) -> None:
         """No row that is on time can be covered by them any more."""

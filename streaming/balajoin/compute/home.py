@@ -51,29 +51,36 @@ class Home:
                 self.forwarded_rows += share.num_rows
                 self._outgoing[node].append(share)
 
-    def answer(self, signals: Iterable[Signal], store: BlockStore) -> None:
-        """Grants every signal. A new lease pulls all build rows of its key, those of this batch among them."""
-        new: dict[int, dict[bool, set[int]]] = defaultdict(lambda: {False: set(), True: set()})
+    def answer(self, signals: Iterable[Signal], store: BlockStore, probe_watermark: int, before_us: int) -> None:
+        """Grants every signal. A new lease pulls the build rows of its key, those of this batch among them.
+
+        All that a probe row from `probe_watermark` on can match, and no others: whoever got one of these before has kept
+        it, so that it is known there. Who asks again names an older time, and has kept what it had since.
+        """
+        pulls: dict[tuple[int, int], dict[bool, set[int]]] = defaultdict(lambda: {False: set(), True: set()})
         for signal in signals:
             if not self._is_mine(signal):
                 self.foreign_signals += 1
                 continue
             lease = (signal.hash, signal.node, signal.fragment)
             if lease not in self.leases or signal.again:
-                new[signal.node][signal.fragment].add(signal.hash)
+                oldest = min(signal.since, probe_watermark) if signal.again else probe_watermark
+                pulls[signal.node, oldest - before_us][signal.fragment].add(signal.hash)
             self.leases[lease] = max(signal.until, self.leases.get(lease, signal.until))
             self._grants[signal.node].append(Grant(signal.hash, self.leases[lease], signal.fragment))
-        wanted = np.array(sorted({hash_ for by_kind in new.values() for kind in by_kind.values() for hash_ in kind}))
-        found = list(store.rows_with("build", wanted.astype(np.int64))) if len(wanted) else []
-        for node, by_kind in sorted(new.items()):
-            self.pulls += len(by_kind[False] | by_kind[True])
-            self._pulled[node] = by_kind[False] | by_kind[True]
-            whole, fragments = (np.array(sorted(by_kind[kind]), np.int64) for kind in (False, True))
-            for rows in found:
-                share = self._share(rows, node, whole, fragments)
-                if share.num_rows:
-                    self.pulled_rows += share.num_rows
-                    self._outgoing[node].append(share)
+        for (node, oldest), by_kind in sorted(pulls.items()):
+            self._pull(node, oldest, by_kind[False], by_kind[True], store)
+
+    def _pull(self, node: int, oldest: int, whole: set[int], fragments: set[int], store: BlockStore) -> None:
+        self.pulls += len(whole | fragments)
+        self._pulled[node] |= whole | fragments
+        whole_hashes, fragment_hashes = (np.array(sorted(hashes), np.int64) for hashes in (whole, fragments))
+        for rows in store.rows_with("build", np.union1d(whole_hashes, fragment_hashes)):
+            recent = rows.filter(pa.array(longs(rows, "time") >= oldest)).combine_chunks()
+            share = self._share(recent, node, whole_hashes, fragment_hashes)
+            if share.num_rows:
+                self.pulled_rows += share.num_rows
+                self._outgoing[node].append(share)
 
     def shipments(self) -> Iterator[Shipment]:
         for node in sorted(self._outgoing.keys() | self._grants.keys()):

@@ -26,7 +26,7 @@ from balajoin.compute.index import matches
 from balajoin.compute.spec import JoinSpec
 from balajoin.compute.statistics import NodeStatistics
 from balajoin.compute.store import BlockStore, Durable
-from balajoin.compute.watermarks import BEGINNING, ActivityClock, Watermark
+from balajoin.compute.watermarks import BEGINNING, ActivityClock, Past, Watermark
 from balajoin.control.records import Part, Shipment, Signal
 from balajoin.errors import StateError
 from balajoin.sides import SECTIONS, SIDES, Section, Side, side_of
@@ -75,6 +75,7 @@ class Node:
             self._watermarks = {side: Watermark(spec.idle_after_ms) for side in SIDES}
             self._home = Home(node, spec.nodes)
             self._guest = Guest(node, spec.nodes)
+            self._past = Past()
             next_number = 0
         else:
             head = codec.decode("node", _STATE_VERSION, state)
@@ -87,6 +88,7 @@ class Node:
             }
             self._home = Home.from_state(node, spec.nodes, head["leases"])
             self._guest = Guest.from_state(node, spec.nodes, head["guest"])
+            self._past = Past([(at, mark) for at, mark in head["past"]])
             next_number = head["next_number"]
         self.store = BlockStore(durable, cache / self._lineage / f"node-{node}", spec.slice_us)
         self.store.open(next_number, self._seal)
@@ -99,7 +101,8 @@ class Node:
     ) -> Iterator[pa.Table]:
         """Joined rows. Only when all are taken has the batch happened, and `state` is that of after it.
 
-        Inputs first, then eviction with the watermarks of the batch before: docs/architecture.md needs that order.
+        Inputs first, then eviction, with the build watermark of the batch before, and the probe watermark of the one
+        before that: docs/architecture.md needs that order.
         """
         previous = {side: self.watermark(side) for side in SIDES}
         ordered = sorted(arrivals, key=lambda a: (SECTIONS.index(a.section), a.source), reverse=True)
@@ -115,10 +118,12 @@ class Node:
         yield from self._take_probe("fragment", rows["fragment"], previous["probe"], batch)
         for table in rows["build"]:
             self._home.forward(table)
-        self._home.answer(signals, self.store)
-        self._evict(previous)
+        settled = self._past.as_of(batch - 2)
+        self._home.answer(signals, self.store, settled, self._spec.before_us)
+        self._evict(previous["build"], settled)
         if arrivals:
             self._advance(arrivals)
+        self._past.note(batch, self.watermark("probe"))
         self.signals = self._guest.asks(batch)
         self.shipments = list(self._home.shipments())
         self._home.end_leases(self.watermark("build"), self._spec.after_us)
@@ -142,6 +147,7 @@ class Node:
                 "watermarks": {side: self._watermarks[side].to_state() for side in SIDES},
                 "leases": self._home.to_state(),
                 "guest": self._guest.to_state(),
+                "past": self._past.changes,
             },
         )
 
@@ -209,14 +215,16 @@ class Node:
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
-    def _evict(self, previous: dict[Side, int]) -> None:
-        if previous["build"] > BEGINNING:
-            edge = previous["build"] - self._spec.after_us
-            pinned = self._guest.earliest_pinned
+    def _evict(self, build_watermark: int, probe_watermark: int) -> None:
+        """Pinned rows stay, and so does what may have been shipped here for them."""
+        pinned = self._guest.earliest_pinned
+        if build_watermark > BEGINNING:
+            edge = build_watermark - self._spec.after_us
             for section in ("probe", "fragment"):
                 self.store.expire(section, edge if pinned is None else min(edge, pinned))
-        if previous["probe"] > BEGINNING:
-            self.store.expire("build", previous["probe"] - self._spec.before_us)
+        if probe_watermark > BEGINNING:
+            edge = probe_watermark if pinned is None else min(probe_watermark, pinned)
+            self.store.expire("build", edge - self._spec.before_us)
 
     def _advance(self, arrivals: Sequence[Arrival]) -> None:
         """Only sources move time on. Every node hears all of them, so that all nodes agree on it."""

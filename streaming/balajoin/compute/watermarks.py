@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 BEGINNING = -(1 << 62)  # nothing is known yet: no row is late, no row expires
+_REMEMBERED_BATCHES = 4
 
 
 @dataclass
@@ -29,6 +30,23 @@ class ActivityClock:
             self.now_ms += min(max(0, batch_ms - self.batch_ms), self.idle_after_ms // 2 + 1)
         self.batch_ms = max(batch_ms, self.batch_ms or batch_ms)
         return self.now_ms
+
+
+@dataclass
+class Past:
+    """A watermark as it was after earlier batches: `changes` are the batches in which it moved, and where to."""
+
+    changes: list[tuple[int, int]] = field(default_factory=list)
+
+    def as_of(self, batch: int) -> int:
+        return next((mark for at, mark in reversed(self.changes) if at <= batch), BEGINNING)
+
+    def note(self, batch: int, mark: int) -> None:
+        """Forgets what only batches before the last few would ask for."""
+        if mark != self.as_of(batch):
+            self.changes.append((batch, mark))
+        old = [change for change in self.changes if change[0] <= batch - _REMEMBERED_BATCHES]
+        self.changes = old[-1:] + self.changes[len(old) :]
 
 
 @dataclass

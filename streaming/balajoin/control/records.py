@@ -40,7 +40,8 @@ class Stamp:
 class Signal:
     """To a key's home: `node` gets its probe rows with times up to `until`, and needs its build rows.
 
-    `again`: all of them, even if they were sent before. `key` is one with that hash, for people who read the topic.
+    `again`: all that match probe rows from `since` on, even if they were sent before. `key` is one with that hash, for
+    people who read the topic.
     """
 
     hash: int
@@ -48,6 +49,7 @@ class Signal:
     until: int
     fragment: bool = False
     again: bool = False
+    since: int = 0
     key: bytes = b""
 
 
@@ -97,6 +99,7 @@ def signal_record(stamp: Stamp, home: int, signal: Signal) -> Record:
         "until": signal.until,
         "fragment": signal.fragment,
         "again": signal.again,
+        "since": signal.since,
         "key": signal.key[:_SHOWN_KEY_BYTES].decode("utf-8", "backslashreplace"),
     }
     return Record(str(home).encode(), _json(content), ())
@@ -111,6 +114,7 @@ def read_signal(text: str | None) -> tuple[Stamp, Signal]:
         _of(content, "until", int),
         _of(content, "fragment", bool),
         _of(content, "again", bool),
+        _of(content, "since", int),
         _of(content, "key", str).encode(),
     )
     return stamp, signal
