@@ -54,7 +54,7 @@ class Home:
     def answer(self, signals: Iterable[Signal], store: BlockStore, probe_watermark: int, before_us: int) -> None:
         """Grants every signal. A new lease pulls the build rows of its key, those of this batch among them.
 
-        All that a probe row from `probe_watermark` on can match, and no others: whoever got one of these before has kept
+        All that a probe row from `probe_watermark` on can match, and no others: whoever got one of them before has kept
         it, so that it is known there. Who asks again names an older time, and has kept what it had since.
         """
         pulls: dict[tuple[int, int], dict[bool, set[int]]] = defaultdict(lambda: {False: set(), True: set()})
