@@ -9,15 +9,20 @@ import sys
 
 from pyspark.daemon import manager
 
+from balajoin.prompt import promptly
+
 _OPERATORS_RUN_IN = "pyspark.worker"  # others, that look at a query before it runs, need nothing of it
 
 
 def preload() -> None:
+    import pyspark.worker
+
     import balajoin.compute.batch
     import balajoin.pack
     import balajoin.routing.router  # noqa: F401
     from balajoin.compute.warm_up import load_kernels
 
+    pyspark.worker.main = promptly(pyspark.worker.main)
     load_kernels()
     gc.collect()
     gc.freeze()
