@@ -1,9 +1,10 @@
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from balajoin.session import DEFAULT_MASTER, session_conf
+from balajoin.session import DEFAULT_MASTER, _compiled_pyspark, session_conf
 
 FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 
@@ -66,3 +67,29 @@ def test_the_quick_file_manager_is_for_local_disks(
 def test_only_a_local_spark_stays_on_loopback() -> None:
     assert conf()["spark.driver.bindAddress"] == "127.0.0.1"
     assert "spark.driver.bindAddress" not in conf(master="yarn")
+
+
+@pytest.mark.parametrize(
+    ("home", "changed", "ours"),
+    [
+        (None, {}, True),
+        (None, {"master": "yarn"}, False),
+        (None, {"spark_conf": {"spark.pyspark.python": "/other/python"}}, False),
+        ("/opt/spark", {}, False),
+    ],
+)
+def test_workers_import_the_compiled_pyspark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str | None, changed: dict[str, Any], ours: bool
+) -> None:
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    if home:
+        monkeypatch.setenv("SPARK_HOME", home)
+    for _ in range(2):  # the second time it is there
+        with _compiled_pyspark(tmp_path, conf(**changed)):
+            within = os.environ.get("SPARK_HOME")
+        assert (within != home) == ours
+        assert os.environ.get("SPARK_HOME") == home
+    if ours:
+        assert within is not None
+        assert (Path(within) / "bin" / "spark-submit").is_file()
+        assert not (Path(within) / "python").exists()
