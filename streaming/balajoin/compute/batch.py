@@ -30,27 +30,27 @@ from balajoin.worker import current_stamp, settle
 
 _FRAME_ROWS = 1 << 16
 _FRAME_BYTES = 64 << 20
+_HEAD = -1  # under this number the map holds the node's head; blocks have others
 _NOTED = PAIRS.append(pa.field("note", pa.string()))
 
 
 def process(
-    spec: JoinSpec, number: int, head: Any, stored: Any, cache: Path, topics: SideTopics, frames: Iterator[pd.DataFrame]
+    spec: JoinSpec, number: int, state: Any, cache: Path, topics: SideTopics, frames: Iterator[pd.DataFrame]
 ) -> Iterator[pd.DataFrame]:
     """Joined rows, and one row that holds nothing but statistics.
 
-    `head` and `stored` are Spark's value and map state of node `number`.
+    `state` is Spark's map state of node `number`.
     """
     settle()
     began = time.process_time_ns()
     stamp = current_stamp()
-    written = head.get()
-    state = bytes(written[0]) if written is not None else None
-    node = Node(spec, state, StateBlocks(stored), cache, number)
+    stored = StateBlocks(state)
+    node = Node(spec, stored.get(_HEAD), stored, cache, number)
     inputs = Inputs.read(stamp, (row for frame in frames for row in frame.itertuples(index=False)))
     for pairs in gathered(node.process(stamp.batch, inputs.arrivals, inputs.signals, inputs.parts)):
         yield _frame(pairs.append_column(_NOTED.field("note"), pa.nulls(pairs.num_rows, pa.string())))
     _publish(node, stamp, spec.nodes, topics)
-    head.update((node.state(),))
+    stored.put(_HEAD, node.state())
     node.statistics.foreign_records += inputs.foreign
     node.statistics.stale_records = inputs.stale
     node.statistics.busy_us = (time.process_time_ns() - began) // 1000
@@ -111,7 +111,7 @@ def _publish(node: Node, stamp: Stamp, nodes: int, topics: SideTopics) -> None:
 
 
 class StateBlocks:
-    """Spark's map state as the store's `Durable`."""
+    """Spark's map state as the store's `Durable`, beside the head."""
 
     def __init__(self, state: Any) -> None:
         self._state = state
@@ -128,7 +128,7 @@ class StateBlocks:
 
     def items(self) -> Iterable[tuple[int, bytes]]:
         """One by one: a single answer with all of them could pass the 2 GiB that Spark's protocol allows."""
-        for number in sorted(key[0] for key in self._state.keys()):  # noqa: SIM118 - not a dict
+        for number in sorted(key[0] for key in self._state.keys() if key[0] != _HEAD):  # noqa: SIM118 - not a dict
             yield number, bytes(self._state.getValue((number,))[0])
 
 

@@ -30,14 +30,14 @@ class NodeProcessor(StatefulProcessor):
         self._cache = Path(cache)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self._head = handle.getValueState("head", "state binary")
-        self._blocks = handle.getMapState("blocks", "number bigint", "block binary")
+        # One variable for the head and all blocks: each costs every task a round trip or two, however little it holds.
+        self._state = handle.getMapState("state", "number bigint", "block binary")
 
     def handleInputRows(self, key: Any, rows: Iterator["pd.DataFrame"], timerValues: Any) -> Iterator["pd.DataFrame"]:  # noqa: N802, N803
         from balajoin.compute import batch
 
         node = self._node_of[key[0]]
-        yield from batch.process(self._spec, node, self._head, self._blocks, self._cache, self._topics, rows)
+        yield from batch.process(self._spec, node, self._state, self._cache, self._topics, rows)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator["pd.DataFrame"]:  # noqa: N802, N803
         yield from ()
