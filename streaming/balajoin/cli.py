@@ -23,7 +23,7 @@ _SUMMARIES = {
     "check": "say what is wrong with the file, its topics and its expressions, without running anything",
     "topics": "create the topics that are missing",
 }
-_DEMO_SUMMARY = "join two made-up streams on a Kafka of its own, and check the result"
+_DEMO_SUMMARY = "join two skewed streams by hash and by bala-join, side by side on a Kafka of its own, and check both"
 _EPILOG = """\
 environment:
   BALAJOIN_CACHE  folder for downloaded jars (default: balajoin in XDG_CACHE_HOME or ~/.cache)
