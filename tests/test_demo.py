@@ -1,3 +1,5 @@
+import io
+import json
 import os
 import signal
 import subprocess
@@ -12,13 +14,21 @@ from typing import Any
 
 import pytest
 from pyspark.sql import Row as SparkRow
+from rich.console import Console
 
 from balajoin.demo.checking import Found, Pair, Verdict, compare, expected_pairs
-from balajoin.demo.display import Picture, bar, hottest, line, shares
+from balajoin.demo.comparing import comparison, size
+from balajoin.demo.display import lines
+from balajoin.demo.figures import Figures, HotKey, balance_factor, shares
+from balajoin.demo.panel import bar, panel
+from balajoin.demo.picture import JoinPicture, Picture
+from balajoin.demo.policy_join import PolicyJoin
 from balajoin.demo.producing import clock_ms
+from balajoin.demo.scenario import POLICIES, Scenario, configuration
+from balajoin.demo.summary import Joined, Summary
 from balajoin.demo.watching import Watch
-from balajoin.observed import SOURCES
-from balajoin.workload import Event
+from balajoin.observed import NODES, SOURCES
+from balajoin.workload import Event, zipf_keys
 
 _COMMAND = str(Path(sys.executable).with_name("balajoin"))
 _TIMEOUT_S = 400
@@ -87,29 +97,124 @@ def test_bars_are_drawn_in_eighths(part: float, drawn: str) -> None:
     assert bar(part, 4) == drawn
 
 
-def test_shares_before_and_after_the_first_rows() -> None:
+def test_shares_and_balance_before_and_after_the_first_rows() -> None:
     assert shares([0, 0]) == [0.0, 0.0]
     assert shares([3, 1]) == [0.75, 0.25]
-    assert hottest([0, 0]) == "no rows yet"
-    assert hottest([1, 3]) == "hottest is node 1 with 75% of all rows, 1.5× its fair share"
+    assert balance_factor([0, 0]) is None
+    assert balance_factor([4, 1, 3]) == 0.75
+    assert balance_factor([2, 2]) == 0.0
 
 
-def test_a_line_tells_what_the_picture_does() -> None:
-    picture = Picture(False, 12.3, 60, 3000, 2500, 210.4, 5000, 400.0, 3, 950, (3, 1))
-    assert line(picture) == (
-        " 12 s: joining, 2,500 rows in (210/s), 5,000 pairs out (400/s), batch 0.9 s, nodes 75% 25%"
+@pytest.mark.parametrize(
+    ("count", "written"), [(0, "0 B"), (999, "999 B"), (1_000, "1.0 kB"), (2_345_678, "2.3 MB"), (4.5e15, "4500.0 TB")]
+)
+def test_sizes_have_a_unit(count: int, written: str) -> None:
+    assert size(count) == written
+
+
+HASH = Figures((40, 80, 40), (0, 0, 0), {"probe": 900, "build": 50, "replica": 0})
+BALA = Figures((50, 60, 50), (10, 8, 9), {"probe": 1900, "build": 50, "replica": 70}, 5, 3, 20, 7)
+HOT = tuple((f"product-{number}", HotKey(number, 0.3 / (number + 1), (1, 0, 2))) for number in range(8))
+
+
+def picture(*, ended: bool = False, drained: tuple[bool, bool] = (False, False)) -> Picture:
+    return Picture(
+        ended,
+        12.3,
+        60,
+        170,
+        (
+            JoinPicture("hash", drained[0], 160, 210.4, 5000, 400.0, 3, 950, HASH),
+            JoinPicture("bala-join", drained[1], 150, 190.0, 4000, 300.0, 4, 1950, BALA, HOT),
+        ),
     )
 
 
-def ended(batch: int, rows: int, pairs: int, views: int, **durations_ms: int) -> dict[str, Any]:
+def test_the_joins_are_compared_figure_by_figure() -> None:
+    assert comparison([HASH, BALA, Figures.none(3)]) == [
+        ("busiest node", ["50% of rows, 1.5× its share", "38% of rows, 1.1× its share", "–"]),
+        ("B, all rows", ["0.50", "0.17", "–"]),
+        ("B, skewed rows", ["–", "0.20", "–"]),
+        ("traffic", ["950 B", "2.0 kB", "0 B"]),
+        ("  probe", ["900 B", "1.9 kB", "0 B"]),
+        ("  build", ["50 B", "50 B", "0 B"]),
+        ("  replica", ["0 B", "70 B", "0 B"]),
+        ("signals", ["–", "5", "–"]),
+        ("pulls", ["–", "3", "–"]),
+        ("replica rows", ["–", "20 pulled, 7 forwarded", "–"]),
+    ]
+
+
+def test_lines_tell_what_the_picture_does() -> None:
+    assert lines(picture()).splitlines() == [
+        " 12 s: joining, 170 rows sent",
+        "       hash       160 rows in (210/s), 5,000 pairs out (400/s), batch 0.9 s, nodes 25% 50% 25%",
+        "       bala-join  150 rows in (190/s), 4,000 pairs out (300/s), batch 1.9 s, nodes 31% 38% 31%, "
+        "B of skewed rows 0.20, 5 signals, 3 pulls",
+    ]
+
+
+def test_it_is_done_when_every_join_is() -> None:
+    assert picture().phase == "joining"
+    assert picture(ended=True, drained=(True, False)).phase == "draining"
+    assert picture(ended=True, drained=(True, True)).phase == "done"
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (80, 31), (100, 31), (200, 60)])
+def test_the_picture_fits_its_terminal(width: int, height: int) -> None:
+    console = Console(file=io.StringIO(), width=width, height=height)
+    console.print(panel(picture(), console.size))
+    assert isinstance(console.file, io.StringIO)
+    drawn = console.file.getvalue().splitlines()
+    assert len(drawn) <= height
+    assert len({len(row) for row in drawn}) == 1  # nothing sticks out
+    assert all("…" not in row for row in drawn)
+    assert any("product-5" in row and "nodes 0 1 2" in row for row in drawn)
+    node_1 = next(row for row in drawn if "node 1" in row)
+    _, _, _, hash_bar, *hash_rows, bala_bar, bala_share, bala_rows, _ = node_1.split()
+    assert (hash_rows, bala_share, bala_rows) == (["50%", "80"], "38%", "60")
+    assert len(bala_bar) / len(hash_bar) == pytest.approx(60 / 80, abs=0.1)  # on one scale
+
+
+def test_the_summary_contrasts_the_joins() -> None:
+    good, bad = Verdict(9, 9, 0, 0, 0), Verdict(9, 9, 1, 0, 1)
+    hash_, bala = picture(ended=True, drained=(True, True)).joins
+    joins = [Joined(hash_, 950, good), Joined(bala, 1950, bad)]
+    summary = Summary({"views": 150, "prices": 20}, 10.0, joins)
+    written = str(summary).splitlines()
+    assert written[0] == "  170 rows (150 views, 20 prices) in 10 s, 17 rows/s to each join"
+    assert max(map(len, written)) < 100
+    cells = {row[:18].strip(): row[18:].split("  ") for row in written[3 : written.index("", 2)]}
+    told = {label: [text.strip() for text in texts if text] for label, texts in cells.items()}
+    assert told["rows by node"] == ["25.0% 50.0% 25.0%", "31.2% 37.5% 31.2%"]
+    assert told["most on a node"] == ["80 (node 1)", "60 (node 1)"]
+    assert told["B, skewed rows"] == ["–", "0.20"]
+    assert told["batches"] == ["3 of 0.9 s on average", "4 of 1.9 s on average"]
+    assert told["pairs found"] == ["9 of 9 expected", "9 of 9 expected"]
+    assert told["check"] == ["0 missing, 0 unexpected", "1 missing, 0 unexpected, 1 repeated"]
+    assert "  skewed keys     product-0, 30% of views, on nodes 0 1 2" in written
+    assert "                  and 5 more" in written
+
+
+# --- what a query tells of itself -------------------------------------------------------------------------------------
+
+
+def ended(
+    batch: int, rows: int, pairs: int, views: int, *, control: int = 0, nodes: Any = None, **durations_ms: int
+) -> dict[str, Any]:
+    observed = {SOURCES: SparkRow(rows_0=rows - 1, rows_1=1, probe_bytes=rows, build_bytes=None, source_0=None)}
     return {
         "batchId": batch,
         "timestamp": f"{batch} {durations_ms}",
-        "numInputRows": rows,
-        "durationMs": durations_ms or {"addBatch": 90, "triggerExecution": 100},
+        "numInputRows": rows + control,
+        "durationMs": durations_ms or {"addBatch": 90, "triggerExecution": 100 * (batch + 1)},
         "sink": {"numOutputRows": pairs},
-        "observedMetrics": {SOURCES: SparkRow(rows_0=rows - 1, rows_1=1)},
-        "sources": [{"endOffset": f'{{"views": {{"0": {views - 1}, "1": 1}}}}'}, {"endOffset": "null"}],
+        "observedMetrics": {**observed, **({NODES: nodes} if nodes else {})},
+        "sources": [
+            {"endOffset": f'{{"views": {{"0": {views - 1}, "1": 1}}}}'},
+            {"endOffset": f'{{"control": {{"0": {control}}}}}'},
+            {"endOffset": "null"},
+        ],
     }
 
 
@@ -121,19 +226,111 @@ class FakeQuery:
     def lastProgress(self) -> dict[str, Any] | None:  # noqa: N802
         return self.recentProgress[-1] if self.recentProgress else None
 
+    def exception(self) -> None:
+        return None
+
 
 def test_batches_are_added_up_once_each_and_idling_never() -> None:
     query = FakeQuery()
-    watch = Watch(query, nodes=2)
+    watch = Watch(query, nodes=2, inputs=("views", "prices"))
     idle = ended(2, 0, 0, 30, triggerExecution=5)
-    for progress in ([], [ended(0, 10, 4, 10), ended(1, 20, 6, 30)], [idle], [ended(2, 5, 0, 35)]):
+    for progress in ([], [ended(0, 10, 4, 10), ended(1, 20, 6, 30)], [idle], [ended(2, 5, 0, 35, control=7)]):
         query.recentProgress.extend(progress)
         watch.update()
         watch.update()
-    assert (watch.batches, watch.rows_in, watch.pairs_out, watch.node_rows) == (3, 35, 10, [32, 3])
+    assert (watch.batches, watch.rows_in, watch.pairs_out, watch.figures.node_rows) == (3, 35, 10, (32, 3))
+    assert (watch.batch_ms, watch.usual_batch_ms) == (300, 200)
     assert watch.has_consumed({"views": 35})
+    assert watch.has_consumed({"views": 35, "control": 7})
     assert not watch.has_consumed({"views": 36})
     assert not watch.has_consumed({"views": 35, "prices": 1})
+
+
+def source(signals: int, skewed_rows: list[int], *hot_keys: tuple[int, int, float, list[int]]) -> str:
+    keys = [dict(zip(("hash", "rows", "share", "nodes"), key, strict=True)) for key in hot_keys]
+    return json.dumps({"source": 0, "skewed_rows": skewed_rows, "signals": signals, "hot_keys": keys})
+
+
+def node(pulls: int, pulled: int, forwarded: int, replica_bytes: int) -> str:
+    told = {"pulls": pulls, "pulled_rows": pulled, "forwarded_rows": forwarded, "replica_bytes": replica_bytes}
+    return json.dumps({"node": 0, "probe_rows": 1, **told})
+
+
+def test_figures_add_up_what_sources_and_nodes_tell() -> None:
+    sent = {"rows_0": 5, "rows_1": 3, "probe_bytes": 100, "build_bytes": 10, "source_0": source(2, [3, 1])}
+    done = {"node_0": node(1, 4, 2, 64), "node_1": node(2, 0, 1, 36)}
+    first = Figures.none(2).with_batch(sent, done)
+    assert first == Figures(
+        (5, 3), (3, 1), {"probe": 100, "build": 10, "replica": 100}, 2, 3, 4, 3, hot_keys_by_source={"source_0": []}
+    )
+    both = first.with_batch({**sent, "source_0": None, "source_1": source(1, [0, 4])}, {"node_0": None, "node_1": None})
+    assert (both.node_rows, both.skewed_rows, both.signals, both.pulls) == ((10, 6), (3, 5), 3, 3)
+    assert both.traffic == {"probe": 200, "build": 20, "replica": 100}
+    nothing_ran = both.with_batch({}, {})
+    assert (nothing_ran.node_rows, nothing_ran.traffic) == (both.node_rows, both.traffic)
+
+
+def test_hot_keys_are_those_of_all_sources_together() -> None:
+    figures = Figures.none(4)
+    for number, keys in enumerate(
+        [[(7, 50, 0.5, [2, 0]), (8, 10, 0.1, [1])], [(7, 150, 0.5, [2, 3]), (9, 60, 0.2, [0])], []]
+    ):
+        figures = figures.with_batch({f"source_{number}": source(0, [0] * 4, *keys)}, {})
+    assert figures.hot_keys == [HotKey(7, 0.5, (2, 0, 3)), HotKey(9, 0.15, (0,)), HotKey(8, 0.025, (1,))]
+    later = figures.with_batch({"source_1": source(0, [0] * 4, (9, 90, 0.9, [0])), "source_0": None}, {})
+    assert later.hot_keys[0] == HotKey(9, 0.45, (0,))
+    assert [key.hash for key in later.hot_keys] == [9, 7, 8]
+
+
+class FakeOffsets:
+    def __init__(self) -> None:
+        self.answers: list[dict[str, int] | None] = []
+
+    def read(self) -> dict[str, int] | None:
+        return self.answers.pop(0)
+
+
+def test_a_join_is_drained_when_it_has_read_what_it_published_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    query, offsets = FakeQuery(), FakeOffsets()
+    monkeypatch.setattr("balajoin.demo.policy_join.service.start", lambda *_: query)
+    monkeypatch.setattr("balajoin.demo.policy_join.EndOffsets", lambda *_: offsets)
+    join = PolicyJoin(None, configuration("localhost:9092", Path("/tmp"), "bala-join"))  # type: ignore[arg-type]
+
+    def drained_after(progress: dict[str, Any] | None, *answers: dict[str, int] | None) -> bool:
+        query.recentProgress.extend([progress] if progress else [])
+        offsets.answers.extend(answers)
+        join.update()
+        join.look_whether_drained({"views": 30})
+        assert offsets.answers == []
+        return join.is_drained
+
+    assert not drained_after(None)
+    assert not drained_after(ended(0, 29, 0, 29))  # rows are missing: nobody has to be asked
+    assert not drained_after(ended(1, 1, 0, 30), None)  # the broker did not answer
+    assert not drained_after(None, {"control": 2})  # published by the batch that read the last rows
+    assert not drained_after(None)
+    assert not drained_after(ended(2, 0, 0, 30, control=2), {"control": 3})
+    assert drained_after(ended(3, 0, 0, 30, control=3), {"control": 3})
+
+
+# --- the streams ------------------------------------------------------------------------------------------------------
+
+
+def test_joins_share_nothing_but_what_they_read(tmp_path: Path) -> None:
+    hash_, bala = (configuration("localhost:9092", tmp_path, policy) for policy in POLICIES)
+    assert (hash_.join.policy, bala.join.policy) == ("hash", "bala-join")
+    shared = set(hash_.topics_by_setting.values()) & set(bala.topics_by_setting.values())
+    assert shared == {"views", "prices"}
+    assert hash_.name != bala.name
+    assert len({hash_.run.checkpoint, bala.run.checkpoint, hash_.run.cache_dir, bala.run.cache_dir}) == 4
+
+
+def test_the_introduction_tells_the_largest_share() -> None:
+    scenario = Scenario(60, 2000)
+    keys = zipf_keys(100_000, scenario.products, 1.25, seed=3)
+    assert scenario.largest_share == pytest.approx((keys == 0).mean(), abs=0.01)
+    assert f"{scenario.largest_share:.0%}" in scenario.introduction
+    assert max(map(len, scenario.introduction.splitlines())) <= 80
 
 
 def test_the_producers_clock_keeps_its_rate_and_stops() -> None:
@@ -193,8 +390,14 @@ def test_the_demo_joins_checks_and_leaves_nothing(tmp_path: Path) -> None:
     with demo(tmp_path, "--seconds", "5", "--rate", "500") as process:
         out, err = process.communicate(timeout=_TIMEOUT_S)
     assert process.returncode == 0, out + err
-    assert "2,750 (2,500 views, 250 prices)" in out
-    assert "0 missing, 0 unexpected" in out
+    assert "2,750 rows (2,500 views, 250 prices)" in out
+    assert out.count("0 missing, 0 unexpected") == 2
+    told = {line[:18].strip(): line[18:].split() for line in out.splitlines()}
+    assert told["signals"][0] == told["pulls"][0] == "–"  # hash needs none
+    assert int(told["signals"][1]) > 0
+    assert int(told["pulls"][1]) > 0
+    assert told["skewed keys"][0] == "product-0,"  # found by its hash
+    assert [float(told["B, all rows"][at]) for at in (0, 1)] == [pytest.approx(0.5, abs=0.2), pytest.approx(0, abs=0.3)]
     assert err == ""
     assert_nothing_is_left(tmp_path)
 

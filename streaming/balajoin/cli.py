@@ -25,7 +25,7 @@ _SUMMARIES = {
 }
 _CONTROL_SUMMARY = "look at the join's control and replica topics"
 _TAIL_SUMMARY = "print the last records of both topics: signals, and the build rows that they pulled"
-_DEMO_SUMMARY = "join two made-up streams on a Kafka of its own, and check the result"
+_DEMO_SUMMARY = "join two skewed streams by hash and by bala-join, side by side on a Kafka of its own, and check both"
 _EPILOG = """\
 environment:
   BALAJOIN_CACHE  folder for downloaded jars (default: balajoin in XDG_CACHE_HOME or ~/.cache)

@@ -1,4 +1,4 @@
-"""`balajoin demo`: two made-up streams, a Kafka and a Spark of their own, and a check of every joined row."""
+"""`balajoin demo`: two made-up streams, joined by two policies side by side, and a check of every joined row."""
 
 from pathlib import Path
 

@@ -1,40 +1,41 @@
-"""Both streams being sent, and the query that joins them meanwhile."""
+"""Both streams being sent, and the joins of them meanwhile."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pyspark.sql import SparkSession
 
-from balajoin import service
 from balajoin.clients import librdkafka_options
-from balajoin.demo.display import Picture
+from balajoin.demo.names import product_names
+from balajoin.demo.picture import Picture
+from balajoin.demo.policy_join import PolicyJoin
 from balajoin.demo.producing import Production
-from balajoin.demo.scenario import NODES, Scenario
-from balajoin.demo.watching import Watch
-from balajoin.errors import BalaJoinError
+from balajoin.demo.scenario import Scenario
+from balajoin.demo.workers import start_workers
 from balajoin.settings import Config
 
 _POLL_S = 0.1
-_STALLED_AFTER_S = 180.0
 
 
 class Joining:
-    def __init__(self, spark: SparkSession, config: Config, scenario: Scenario) -> None:
+    def __init__(self, spark: SparkSession, configs: Sequence[Config], scenario: Scenario) -> None:
         self._seconds = scenario.seconds
-        self.production = Production(scenario, librdkafka_options(config.kafka))
-        self.query = service.start(spark, config)
-        self.watch = Watch(self.query, NODES)
+        self.production = Production(scenario, librdkafka_options(configs[0].kafka))
+        self._workers = start_workers(spark)
+        self.joins = [PolicyJoin(spark, config) for config in configs]
+        self.names = product_names(spark, scenario.products)
         self.duration_s = 0.0
 
     def warm_up(self, check: Callable[[], None]) -> None:
-        """Waits for the first batch, which is empty. In it, Spark compiles the plan and starts Python workers."""
-        while self.query.lastProgress is None:
+        """Waits until the queries look for rows, and Python workers for what to do with them."""
+        while self._workers.is_alive() or not all(join.has_begun for join in self.joins):
             self._wait(check)
-        self.watch.update()
-        self.watch.restart()
+        for join in self.joins:
+            join.watch.update()
+            join.watch.restart()
 
     def until_drained(self, show: Callable[[Picture], None], check: Callable[[], None]) -> None:
-        """Sends everything, and waits until the query has consumed it. `check` may raise to end it."""
+        """Sends everything, and waits until the joins are done with it. `check` may raise to end it."""
         begin = time.monotonic()
         self.production.start()
         while not self._is_drained():
@@ -45,29 +46,21 @@ class Joining:
 
     def _wait(self, check: Callable[[], None]) -> None:
         check()
-        failure = self.query.exception()
-        if failure is not None:
-            raise failure
-        if self.watch.silent_s > _STALLED_AFTER_S:
-            raise BalaJoinError(f"no batch ended for {_STALLED_AFTER_S:.0f} s: run it with --verbose to see why")
+        for join in self.joins:
+            join.update()
         time.sleep(_POLL_S)
-        self.watch.update()
 
     def _is_drained(self) -> bool:
-        return self.production.ended() and self.watch.has_consumed(self.production.counts)
+        if self.production.ended():
+            for join in self.joins:
+                join.look_whether_drained(self.production.counts)
+        return all(join.is_drained for join in self.joins)
 
     def _picture(self, elapsed_s: float) -> Picture:
-        watch, (rows_in_per_s, pairs_out_per_s) = self.watch, self.watch.rows_per_s()
         return Picture(
             ended=self.production.ended(),
             elapsed_s=elapsed_s,
             seconds=self._seconds,
             sent=sum(self.production.counts.values()),
-            rows_in=watch.rows_in,
-            rows_in_per_s=rows_in_per_s,
-            pairs_out=watch.pairs_out,
-            pairs_out_per_s=pairs_out_per_s,
-            batches=watch.batches,
-            batch_ms=watch.batch_ms,
-            node_rows=tuple(watch.node_rows),
+            joins=tuple(join.picture(self.names) for join in self.joins),
         )

@@ -44,30 +44,35 @@ def run(scenario: Scenario, display: Display, *, cache: Path, verbose: bool) -> 
 
 
 def _perform(stage: Stage, scenario: Scenario, requests: StopRequests, ending: ExitStack) -> None:
-    display, config = stage.display, stage.config
+    display = stage.display
     try:
-        with display.busy("starting the query: its first batch brings up Spark's Python workers"):
-            joining = Joining(stage.spark, config, scenario)
+        with display.busy("starting both queries and Spark's Python workers"):
+            joining = Joining(stage.spark, stage.configs, scenario)
             ending.callback(joining.production.stop)
             joining.warm_up(stage.check)
         with display.moving():
             joining.until_drained(display.show, stage.check)
-        with display.busy("everything sent was consumed: stopping the query"):
-            finish_batch_and_stop(joining.query, requests)
+        with display.busy("everything is joined: stopping the queries"):
+            for join in joining.joins:
+                finish_batch_and_stop(join.query, requests)
     except (PySparkException, Py4JError, ConnectionError) as error:
-        raise _explained(error, config) from None
-    with display.busy("comparing the output with the expected join"):
-        verdict = _verdict(config, joining.production.sent, stage.check)
-    display.say(f"\n{Summary.of(joining, verdict)}\n")
-    if not verdict.good:
-        raise BalaJoinError(f"the output is not the expected join: {verdict.example}")
-    display.say("[green]✓[/] the output is the expected join, no pair more or less")
+        raise _explained(error, stage.configs[0]) from None
+    with display.busy("comparing both outputs with the expected join"):
+        verdicts = _verdicts(stage.configs, joining.production.sent, stage.check)
+    display.say(f"\n{Summary.of(joining, verdicts)}\n")
+    for config, verdict in zip(stage.configs, verdicts, strict=True):
+        if not verdict.good:
+            raise BalaJoinError(f"the output of {config.join.policy} is not the expected join: {verdict.example}")
+    display.say("[green]✓[/] both outputs are the expected join, no pair more or less")
 
 
-def _verdict(config: Config, sent: dict[str, list[Event]], stop_if_asked: StopIfAsked) -> Verdict:
+def _verdicts(configs: list[Config], sent: dict[str, list[Event]], stop_if_asked: StopIfAsked) -> list[Verdict]:
     expected = expected_pairs(sent[VIEWS], sent[PRICES], BEFORE_MS, AFTER_MS)
-    found = read_back(librdkafka_options(config.kafka), config.output.topic, PARTITIONS, stop_if_asked)
-    return compare(expected, found)
+    outputs = (
+        read_back(librdkafka_options(config.kafka), config.output.topic, PARTITIONS, stop_if_asked)
+        for config in configs
+    )
+    return [compare(expected, found) for found in outputs]
 
 
 def _explained(error: Exception, config: Config) -> BalaJoinError:

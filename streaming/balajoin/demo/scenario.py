@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from balajoin.settings import Config, JoinSettings, Kafka, Output, Run, Stream, TopicLayout
+from balajoin.routing.rule import PolicyName
+from balajoin.settings import Config, JoinSettings, Kafka, Output, Run, Skew, Stream, TopicLayout
 from balajoin.workload import Event, zipf_keys
 
 NAME = "balajoin-demo"
@@ -16,6 +17,8 @@ PARTITIONS = 4
 NODES = 4
 EXPONENT = 1.25
 VIEWS, PRICES, JOINED = "views", "prices", "views-with-prices"
+POLICIES: tuple[PolicyName, ...] = ("hash", "bala-join")
+SKEW = Skew()
 
 _LARGEST_DELAY_MS = 2_000  # less than the allowed lateness: rows come out of order, but none too late
 _VIEWS_A_PRICE = 10
@@ -46,15 +49,25 @@ class Scenario:
         return max(1, self.rate // 2)
 
     @property
+    def largest_share(self) -> float:
+        """Of the views, of the product that is looked at most."""
+        return float(1 / np.sum(1 / np.arange(1, self.products + 1) ** EXPONENT))
+
+    @property
     def introduction(self) -> str:
         return (
             "[bold]balajoin demo[/]\n"
-            f"  probe   {self.rate:,} views a second of {self.products:,} products, some far more popular than others: "
-            f"Zipf({EXPONENT})\n"
-            f"  build   {self.prices_rate:,} changes of their prices a second\n"
-            f"  join    each view with the changes of its product's price, from {BEFORE_MS // 1000} s before to "
-            f"{AFTER_MS // 1000} s after it\n"
-            f"  nodes   {NODES}; a row goes where its key's hash says\n"
+            f"  probe      {self.rate:,} views a second of {self.products:,} products; "
+            f"one of them gets {self.largest_share:.0%} of all\n"
+            f"  build      {self.prices_rate:,} changes of their prices a second\n"
+            f"  join       each view with the changes of its product's price, from {BEFORE_MS // 1000} s\n"
+            f"             before to {AFTER_MS // 1000} s after it\n"
+            f"It is done twice, side by side, on the same two topics and {NODES} nodes each:\n"
+            "  hash       every row goes where the hash of its key says, so the views of a\n"
+            "             popular product pile up on one node\n"
+            "  bala-join  views of popular products are spread over several nodes, and these\n"
+            "             pull the prices they need from the node that has them\n"
+            "In the end, both outputs are compared with the expected join.\n"
         )
 
     @property
@@ -81,12 +94,18 @@ class Rows:
         delays = np.random.default_rng(self.seed).integers(0, _LARGEST_DELAY_MS, self.count)
         products = zipf_keys(self.count, self.products, self.exponent, self.seed)
         for number, (product, delay, now) in enumerate(zip(products, delays, now_ms, strict=False)):
-            yield Event(b"product-%d" % product, now - int(delay), b'{"%s": %d}' % (self.name.encode(), number))
+            yield Event(product_key(product).encode(), now - int(delay), b'{"%s": %d}' % (self.name.encode(), number))
 
 
-def configuration(servers: str, folder: Path) -> Config:
+def product_key(number: int) -> str:
+    return f"product-{number}"
+
+
+def configuration(servers: str, folder: Path, policy: PolicyName) -> Config:
+    """Joins of different policies share nothing but what they read."""
+    joined = f"{JOINED}.{policy}"
     return Config(
-        name=NAME,
+        name=f"{NAME}-{policy}",
         kafka=Kafka(bootstrap_servers=servers),
         probe=Stream(topic=VIEWS),
         build=Stream(topic=PRICES),
@@ -95,13 +114,15 @@ def configuration(servers: str, folder: Path) -> Config:
             after=f"{AFTER_MS} ms",
             lateness=f"{LATENESS_MS} ms",
             nodes=NODES,
-            dead_letter_topic=f"{JOINED}.dead-letter",
-            late_topic=f"{JOINED}.late",
-            control_topic=f"{JOINED}.control",
-            replica_topic=f"{JOINED}.replicas",
+            policy=policy,
+            skew=SKEW,
+            dead_letter_topic=f"{joined}.dead-letter",
+            late_topic=f"{joined}.late",
+            control_topic=f"{joined}.control",
+            replica_topic=f"{joined}.replicas",
         ),
-        output=Output(topic=JOINED),
-        run=Run(checkpoint=str(folder / "checkpoint"), cache_dir=str(folder / "cache")),
+        output=Output(topic=joined),
+        run=Run(checkpoint=str(folder / policy / "checkpoint"), cache_dir=str(folder / policy / "cache")),
         topics=TopicLayout(partitions=PARTITIONS),
         spark=spark_conf(folder),
     )

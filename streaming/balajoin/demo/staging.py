@@ -13,7 +13,7 @@ from balajoin import topics
 from balajoin.broker import EmbeddedKafka, fetch, java
 from balajoin.demo.display import Display
 from balajoin.demo.ending import kill_children, kill_spark, temporary_folder
-from balajoin.demo.scenario import NAME, NODES, configuration, spark_conf
+from balajoin.demo.scenario import NAME, NODES, POLICIES, configuration, spark_conf
 from balajoin.errors import KafkaError
 from balajoin.session import create_session
 from balajoin.settings import Config
@@ -37,7 +37,9 @@ def fetch_jars(cache: Path, display: Display) -> list[Path]:
 
 
 class Stage:
-    config: Config
+    configs: list[Config]
+    """Of each policy."""
+
     spark: SparkSession
 
     def __init__(self, ending: ExitStack, jars: list[Path], display: Display, stop_if_asked: StopIfAsked) -> None:
@@ -72,9 +74,11 @@ class Stage:
     def _start_kafka(self) -> None:
         begin = time.monotonic()
         self._broker.start()
-        self.config = configuration(self._broker.bootstrap_servers, self._folder)
-        topics.create_missing(self.config.kafka, topics.shapes(self.config), 1)
-        self._say_up(f"Kafka at {self._broker.bootstrap_servers}", begin)
+        servers = self._broker.bootstrap_servers
+        self.configs = [configuration(servers, self._folder, policy) for policy in POLICIES]
+        shapes = {topic: shape for config in self.configs for topic, shape in topics.shapes(config).items()}
+        topics.create_missing(self.configs[0].kafka, shapes, 1)
+        self._say_up(f"Kafka at {servers}", begin)
 
     def _start_spark(self, cache: Path, verbose: bool) -> None:
         begin = time.monotonic()
