@@ -72,16 +72,19 @@ def checkpoint() -> Iterator[Path]:
 
 
 def to_kafka(frame: DataFrame, options: Mapping[str, str], topic: str, folder: Path) -> StreamingQuery:
-    """Everything that is in the topics, to `topic`; returns when it is done."""
+    """Everything that is in the topics, to `topic`; returns when it is done.
+
+    Not by `availableNow`: that fixes the offsets of the control topics too, and would not read what batches publish.
+    """
     query = (
         frame.writeStream.format("kafka")
         .options(**options)
         .option("topic", topic)
         .option("checkpointLocation", str(folder))
-        .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination()
+    query.processAllAvailable()
+    query.stop()
     return query
 
 

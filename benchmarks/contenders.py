@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from balajoin import output, query
 from balajoin.clients import java_options, spark_reader_options
 from balajoin.config import JoinSettings, Kafka, Output, Stream
+from balajoin.routing.rule import PolicyName
 
 NODES = 4
 INTERVAL = "1 hours"
@@ -47,8 +48,11 @@ def pass_through(spark: SparkSession, load: Workload) -> DataFrame:
     return both.select("key", "value")
 
 
-def balajoin(spark: SparkSession, load: Workload, cache: Path | None = None) -> DataFrame:
+def balajoin(
+    spark: SparkSession, load: Workload, cache: Path | None = None, policy: PolicyName = "bala-join"
+) -> DataFrame:
     settings = JoinSettings(
+        policy=policy,
         before="1 h",
         after="1 h",
         lateness="10 min",
@@ -68,6 +72,10 @@ def balajoin(spark: SparkSession, load: Workload, cache: Path | None = None) -> 
         cache_dir=str(cache) if cache else None,
     )
     return output.to_kafka_columns(joined, Output(topic="out", value=VALUE))
+
+
+def balajoin_by_hash(spark: SparkSession, load: Workload) -> DataFrame:
+    return balajoin(spark, load, policy="hash")
 
 
 def spark_join(spark: SparkSession, load: Workload) -> DataFrame:
@@ -100,6 +108,7 @@ class Contender:
 ROCKSDB = {_PROVIDER: f"{_STATE}.RocksDBStateStoreProvider"}
 DEFAULT_STORE = {_PROVIDER: f"{_STATE}.HDFSBackedStateStoreProvider"}
 OURS = Contender("balajoin", balajoin, ROCKSDB, tuned=True)
+BY_HASH = Contender("balajoin, policy hash", balajoin_by_hash, ROCKSDB, tuned=True)
 PLAIN = (
     Contender("pass-through", pass_through, {}, tuned=False),
     Contender("Spark join, default store", spark_join, DEFAULT_STORE, tuned=False),

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench import START_MS, VALUE, checkpoint, create_topics, kafka, machine, preload, session, to_kafka
-from contenders import OURS, PLAIN, Contender, Workload, balajoin
+from contenders import BY_HASH, OURS, PLAIN, Contender, Workload, balajoin
 from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import Progress
@@ -21,7 +21,7 @@ from balajoin import clients, workload
 from balajoin.config import Kafka
 
 _BATCH_ROWS = 100_000
-_EMPTY = (OURS, *PLAIN[1:])
+_EMPTY = (OURS, BY_HASH, *PLAIN[1:])
 _BATCHES = 6
 _SPAN_MS = 600_000
 
@@ -30,7 +30,7 @@ def main() -> None:
     options = _options()
     console = Console(width=110)
     with kafka() as servers, session() as spark, Progress(console=console, transient=True) as progress:
-        create_topics(servers, "out", "dead", "late")
+        create_topics(servers, "out", "dead", "late", "control", "replicas")
         sizes = [options.rows // 10, options.rows]
         task = progress.add_task("", total=len(sizes) + len(_EMPTY))
         table = Table("stored rows", "batch of 100,000 rows", "state on disk", "local files", "workers' memory")

@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 
 from bench import checkpoint, create_topics, kafka, machine, preload, session, to_kafka
-from contenders import OURS, PLAIN, TUNED, Contender, Workload, plain_options
+from contenders import BY_HASH, OURS, PLAIN, TUNED, Contender, Workload, plain_options
 from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import Progress
@@ -21,7 +21,7 @@ from balajoin.clients import spark_writer_options
 
 SPAN_MS = 600_000
 _DISTRIBUTIONS = {"uniform": 0.0, "Zipf(1.25)": 1.25}
-_CONTENDERS = (PLAIN[0], OURS, *PLAIN[1:], *TUNED)
+_CONTENDERS = (PLAIN[0], OURS, BY_HASH, *PLAIN[1:], *TUNED)
 _TOPICS = {name: f"probe-{number}" for number, name in enumerate(_DISTRIBUTIONS)}
 
 
@@ -30,7 +30,7 @@ def main() -> None:
     console = Console(width=110)
     total = options.probe + options.build
     with kafka() as servers, session() as spark, Progress(console=console, transient=True) as progress:
-        create_topics(servers, "build", "out", "dead", "late", *_TOPICS.values())
+        create_topics(servers, "build", "out", "dead", "late", "control", "replicas", *_TOPICS.values())
         preload(servers, "build", options.build, options.build, None, SPAN_MS, seed=0)
         for name, exponent in _DISTRIBUTIONS.items():
             preload(servers, _TOPICS[name], options.probe, options.build, exponent, SPAN_MS, seed=1)

@@ -1,10 +1,13 @@
-"""One log line a batch."""
+"""One log line a batch, and a warning where the operators had reason for one."""
 
+import json
 import logging
 from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
+
+from balajoin import observed
 
 _logger = logging.getLogger(__name__)
 
@@ -20,6 +23,8 @@ class BatchLog:
         for progress in self._new():
             self._last_batch = progress["batchId"]
             _logger.info("%s", describe(progress))
+            for trouble in troubles(progress):
+                _logger.warning("batch=%s %s", progress["batchId"], trouble)
 
     def _new(self) -> Iterator[Any]:
         last = self._query.lastProgress
@@ -41,3 +46,14 @@ def describe(progress: Any) -> str:
         f"batch={progress['batchId']} rows_in={rows_in} rows_out={max(rows_out or 0, 0)} duration_ms={duration_ms} "
         f"rows_per_s={rows_per_second}"
     )
+
+
+def troubles(progress: Any) -> Iterator[str]:
+    nodes = [json.loads(note) for note in observed.values(progress, observed.NODES).values() if note]
+    if delayed := sum(node["delayed_shipments"] for node in nodes):
+        yield f"delayed_shipments={delayed}: results may be missing, a batch must read all that the one before published"
+    if foreign := sum(node["foreign_records"] for node in nodes):
+        yield (
+            f"foreign_records={foreign}: not written by this join, and skipped; see `balajoin control tail`, and who may "
+            "write to its control and replica topics"
+        )
