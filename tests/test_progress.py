@@ -2,7 +2,6 @@ import logging
 from typing import Any
 
 import pytest
-
 from pyspark.sql import Row
 
 from balajoin.compute.statistics import NodeStatistics

@@ -51,9 +51,9 @@ def describe(progress: Any) -> str:
 def troubles(progress: Any) -> Iterator[str]:
     nodes = [json.loads(note) for note in observed.values(progress, observed.NODES).values() if note]
     if delayed := sum(node["delayed_shipments"] for node in nodes):
-        yield f"delayed_shipments={delayed}: results may be missing, a batch must read all that the one before published"
+        yield f"delayed_shipments={delayed}: results may be missing; a batch must read all that the last one published"
     if foreign := sum(node["foreign_records"] for node in nodes):
         yield (
-            f"foreign_records={foreign}: not written by this join, and skipped; see `balajoin control tail`, and who may "
-            "write to its control and replica topics"
+            f"foreign_records={foreign}: not written by this join, and skipped; see `balajoin control tail`, and who "
+            "may write to its control and replica topics"
         )
