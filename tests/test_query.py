@@ -202,6 +202,32 @@ def test_every_policy_equals_the_batch_join(pipeline: Callable[..., Pipeline], p
         assert min(sum(node["probe_rows"] for node in told if node["node"] == number) for number in range(4)) > 50
 
 
+def test_nothing_on_the_control_topics_is_believed_but_what_this_checkpoint_wrote(
+    pipeline: Callable[..., Pipeline],
+) -> None:
+    running = pipeline(lateness="1 h", skew={"threshold": 0.1, "lease": "1 s"})
+    send(running.bootstrap, running.build.topic, rows(0, 100))
+    send(running.bootstrap, running.probe.topic, rows(100, 300))
+    running.run()
+    left_behind = [*everything(running.bootstrap, running.control), *everything(running.bootstrap, running.replicas)]
+    assert len(left_behind) > 4
+    rubbish = [
+        Sent(None, None, START),
+        Sent(b"0", b"{", START),
+        Sent(b"0", b'{"version":1,"home":1,"node":1}', START, 0, [("balajoin", b'{"node":2}')]),
+        Sent(b"0", b'{"version":1,"home":99}', START, 0, [("balajoin", b"\xff\xfe"), ("balajoin", b"")]),
+    ]
+    for topic in (running.control, running.replicas):
+        send(running.bootstrap, topic, rubbish)
+    for folder in ("checkpoint", "results"):  # a new life, on topics that hold all of the old one's
+        shutil.rmtree(running.folder / folder)
+    batches = running.run()
+    assert running.assert_equals_batch_join() > 1000
+    told = [json.loads(text) for batch in batches for text in observed.values(batch, observed.NODES).values() if text]
+    assert sum(node["foreign_records"] for node in told) == 2 * len(rubbish)
+    assert sum(node["stale_records"] for node in told) == len(left_behind)
+
+
 @pytest.mark.parametrize(
     "key",
     [

@@ -14,14 +14,19 @@ from balajoin.labels import node_labels
 
 def signals(spark: SparkSession, topic: str, kafka: Kafka, nodes: int) -> DataFrame:
     """To the home of each signal's key."""
-    text = F.col("value").cast("string")
+    text = _text(F.col("value"))
     return _addressed(_records(spark, topic, kafka), "signal", text, F.get_json_object(text, "$.home"), nodes)
 
 
 def replicas(spark: SparkSession, topic: str, kafka: Kafka, nodes: int) -> DataFrame:
     """To the node that each shipment is for."""
-    header = F.expr(f"get(filter(headers, header -> header.key = '{HEADER}'), 0).value").cast("string")
+    header = _text(F.expr(f"get(filter(headers, header -> header.key = '{HEADER}'), 0).value"))
     return _addressed(_records(spark, topic, kafka), "replica", header, F.get_json_object(header, "$.node"), nodes)
+
+
+def _text(written: Column) -> Column:
+    """Python's Arrow would end the query at the first byte that is no text."""
+    return F.make_valid_utf8(written.cast("string"))
 
 
 def _records(spark: SparkSession, topic: str, kafka: Kafka) -> DataFrame:
