@@ -67,7 +67,7 @@ class Guest:
         """None if parts are missing, as of an attempt that died while it wrote, or cannot be read."""
         by_number = {part.part: part for part in attempt[1]}
         first = by_number.get(0)
-        if first is None or False:
+        if first is None or any(number not in by_number for number in range(first.parts)):
             return None
         try:
             rows = [concat([decode(by_number[n].block)]) for n in range(first.parts) if by_number[n].block]
