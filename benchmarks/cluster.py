@@ -52,6 +52,8 @@ class Scenario:
     batch_rows: int = 100_000
     """Of the probe side, of all sources."""
     keys: int = 100_000
+    seed: int = 0
+    """Of the keys' hashes, and so of their homes."""
 
     @property
     def probe_rows(self) -> int:
@@ -117,7 +119,7 @@ class Stream:
 @lru_cache(maxsize=2)
 def stream(scenario: Scenario) -> Stream:
     s = scenario
-    hashes = np.random.default_rng(0).integers(-(1 << 63), 1 << 63, s.keys)
+    hashes = np.random.default_rng(s.seed).integers(-(1 << 63), 1 << 63, s.keys)
     names = np.array([b"k%08d" % number for number in range(s.keys)], object)
     probe = zipf_keys(s.probe_rows, s.keys, s.zipf, 1) if s.zipf is not None else np.zeros(s.probe_rows, np.int64)
     build_rows = s.rows - s.probe_rows
