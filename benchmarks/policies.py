@@ -46,7 +46,8 @@ def main() -> None:
     with Progress(console=console, transient=True) as progress:
         runs = len(grid) * len(_POLICIES) + 2 * (options.rounds + 1) + len(variants) * len(_PLACEMENTS) * 2
         task = progress.add_task("", total=runs)
-        simulate(replace(base, batches=1), "bala-join")  # compiles
+        for policy in _POLICIES:  # compiles
+            simulate(replace(base, batches=1), policy)
         for scenario in grid:
             console.print(_effect(scenario, progress, task))
         console.print(_overhead(replace(base, zipf=0.0), options.rounds, progress, task))
@@ -57,7 +58,8 @@ def main() -> None:
 def _effect(scenario: Scenario, progress: Progress, task: TaskID) -> Table:
     """All policies on the same rows."""
     columns = ("rows", "B", "B sent", *_KINDS, "total MB", "signals", "pulls", "work", "CPU", "rows/s", "pairs")
-    table = Table("", title=_title(scenario), title_justify="left", box=SIMPLE)
+    table = Table(title=_title(scenario), title_justify="left", box=SIMPLE)
+    table.add_column("", no_wrap=True)
     for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
     plain: Outcome | None = None
