@@ -34,9 +34,11 @@ test: java lint  ## Check style and types, then run all tests
 demo: java  ## Join two skewed streams in a broker of its own and watch it
 	@$(BIN)/balajoin demo
 
-bench: java  ## Measure throughput against pass-through and Spark's own join (half an hour)
+bench: java  ## Measure throughput against Spark's own join, state, and what each policy does to skew (an hour)
 	@$(BIN)/python benchmarks/throughput.py
 	@$(BIN)/python benchmarks/state.py
+	@$(BIN)/python benchmarks/policies.py
+	@$(BIN)/python benchmarks/policies_kafka.py
 
 clean:  ## Remove everything made here; the jars stay in the cache
 	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist artifacts

@@ -1,0 +1,169 @@
+"""What the policies do on Spark and Kafka: rows/s, load and work of the busiest node, balance and traffic, in one run.
+
+Run with `make bench`. All rows are in Kafka beforehand and are read in several batches, so that later ones profit from
+what the first ones signalled; the query is stopped when it has read all. Not with `availableNow`: that would fix at its
+start how far the control topic is read. The first round warms up and is not counted; then policies take turns.
+
+All nodes share this machine's cores: an even load shows here only as far as a node's batch has the cores to itself.
+Figures are of the batches' own statistics, see `balajoin.observed`; columns as in `policies`, but replicas are
+compressed here, and B is of the rows that a policy sent as skewed.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+from bench import PARTITIONS, checkpoint, create_topics, kafka, machine, preload, session
+from contenders import VALUE
+from pyspark.sql import SparkSession
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from balajoin import clients, observed, output, query
+from balajoin.config import JoinSettings, Kafka, Output, Skew, Stream
+from balajoin.routing.rule import PolicyName
+
+_NODES = 4
+_SPAN_MS = 600_000
+_POLICIES: tuple[PolicyName, ...] = get_args(PolicyName)
+_DISTRIBUTIONS = {"z = 0": 0.0, "z = 1.25": 1.25, "one hot key": None}
+
+
+@dataclass
+class Run:
+    seconds: float = 0.0
+    totals: Counter[str] = field(default_factory=Counter)
+    taken: list[int] = field(default_factory=lambda: [0] * _NODES)
+    pairs: list[int] = field(default_factory=lambda: [0] * _NODES)
+    busy: list[int] = field(default_factory=lambda: [0] * _NODES)
+    skewed: list[int] = field(default_factory=lambda: [0] * _NODES)
+
+    def add(self, progress: Any) -> None:
+        sources, nodes = observed.values(progress, observed.SOURCES), observed.values(progress, observed.NODES)
+        self.totals.update({kind: sources.get(kind) or 0 for kind in ("probe_bytes", "build_bytes")})
+        for noted in _noted(sources, "source_"):
+            self.totals["signals"] += noted["signals"]
+            self.skewed = [rows + more for rows, more in zip(self.skewed, noted["skewed_rows"], strict=True)]
+        for noted in _noted(nodes, "node_"):
+            node = noted["node"]
+            self.totals.update({kind: noted[kind] for kind in ("replica_bytes", "pulls")})
+            self.taken[node] += noted["probe_rows"] + noted["build_rows"] + noted["replica_rows"]
+            self.pairs[node] += noted["pairs"]
+            self.busy[node] += noted["busy_us"]
+
+
+def main() -> None:
+    options = _options()
+    console = Console(width=140)
+    rows = options.probe + options.build
+    with kafka() as servers, session() as spark, Progress(console=console, transient=True) as progress:
+        create_topics(servers, "build", "out", "dead", "late", *(f"probe-{at}" for at in range(len(_DISTRIBUTIONS))))
+        preload(servers, "build", options.build, options.keys, None, _SPAN_MS, seed=0)
+        task = progress.add_task("", total=len(_DISTRIBUTIONS) * (options.rounds + 1) * len(options.policies))
+        for at, (name, exponent) in enumerate(_DISTRIBUTIONS.items()):
+            keys, zipf = (1, 0.0) if exponent is None else (options.keys, exponent)
+            preload(servers, f"probe-{at}", options.probe, keys, zipf, _SPAN_MS, seed=1)
+            runs: dict[PolicyName, list[Run]] = {policy: [] for policy in options.policies}
+            for round_ in range(options.rounds + 1):
+                for policy in options.policies:
+                    progress.update(task, description=f"{name}: {policy}")
+                    control = f"{policy}-{at}-{round_}"
+                    run = _run(spark, servers, f"probe-{at}", policy, options.probe // options.batches, control)
+                    if round_:
+                        runs[policy].append(run)
+                    progress.advance(task)
+            console.print(_table(f"n = {_NODES}, {name}", runs, rows))
+    console.print(f"{options.probe:,} probe and {options.build:,} build rows; {machine()}")
+
+
+def _run(spark: SparkSession, servers: Kafka, probe: str, policy: PolicyName, batch_rows: int, name: str) -> Run:
+    # bppr is told what is true at Zipf 1.25: the dozen most frequent keys exceed θ.
+    given = tuple(f"k{number:08d}" for number in range(12)) if policy == "bppr" else ()
+    create_topics(servers, f"control-{name}", f"replicas-{name}")
+    settings = JoinSettings(
+        before="1 h",
+        after="1 h",
+        lateness="10 min",
+        nodes=_NODES,
+        policy=policy,
+        skew=Skew(first_pass_rows=batch_rows // PARTITIONS, keys=given),
+        dead_letter_topic="dead",
+        late_topic="late",
+        control_topic=f"control-{name}",
+        replica_topic=f"replicas-{name}",
+        max_rows_per_batch=batch_rows,
+    )
+    with checkpoint() as folder, checkpoint() as cache:
+        joined = query.join(
+            spark, Stream(topic=probe), Stream(topic="build"), kafka=servers, settings=settings, cache_dir=str(cache)
+        )
+        began = time.perf_counter()
+        running = (
+            output.to_kafka_columns(joined, Output(topic="out", value=VALUE))
+            .writeStream.format("kafka")
+            .options(**clients.spark_writer_options(servers))
+            .option("topic", "out")
+            .option("checkpointLocation", str(folder))
+            .start()
+        )
+        running.processAllAvailable()
+        run = Run(time.perf_counter() - began)
+        for progress in running.recentProgress:
+            run.add(progress)
+        running.stop()
+    return run
+
+
+def _noted(values: dict[str, Any], prefix: str) -> list[dict[str, Any]]:
+    return [json.loads(text) for name, text in values.items() if name.startswith(prefix) and text]
+
+
+def _table(title: str, runs: dict[PolicyName, list[Run]], rows: int) -> Table:
+    columns = ("rows/s", "from - to", "rows", "work", "CPU", "B sent", "probe MB", "build MB", "replicas MB")
+    table = Table(title=title, title_justify="left", box=SIMPLE)
+    table.add_column("", no_wrap=True)
+    for column in (*columns, "signals", "pulls", "pairs"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for policy, measured in runs.items():
+        speeds = [rows / run.seconds for run in measured]
+        run = measured[-1]
+        work = [taken + pairs for taken, pairs in zip(run.taken, run.pairs, strict=True)]
+        busy = [sum(times) for times in zip(*(run.busy for run in measured), strict=True)]
+        table.add_row(
+            policy,
+            f"{statistics.median(speeds):,.0f}",
+            f"{min(speeds):,.0f} - {max(speeds):,.0f}",
+            *map(_busiest, (run.taken, work, busy)),
+            f"{(max(run.skewed) - min(run.skewed)) / max(run.skewed):.2f}" if max(run.skewed) else "–",
+            *(f"{run.totals[kind] / 1e6:,.1f}" for kind in ("probe_bytes", "build_bytes", "replica_bytes")),
+            f"{run.totals['signals']:,}",
+            f"{run.totals['pulls']:,}",
+            f"{sum(run.pairs):,}",
+        )
+    return table
+
+
+def _busiest(loads: list[int]) -> str:
+    share = max(loads) / sum(loads)
+    return f"{share:.0%} {share * len(loads):.2f}"
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--probe", type=int, default=600_000)
+    parser.add_argument("--build", type=int, default=60_000)
+    parser.add_argument("--keys", type=int, default=60_000)
+    parser.add_argument("--batches", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--policies", nargs="+", choices=_POLICIES, default=_POLICIES)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
