@@ -39,6 +39,7 @@ bench: java  ## Measure throughput against Spark's own join, state, and what eac
 	@$(BIN)/python benchmarks/state.py
 	@$(BIN)/python benchmarks/policies.py
 	@$(BIN)/python benchmarks/policies_kafka.py
+	@$(BIN)/python benchmarks/routing.py
 
 clean:  ## Remove everything made here; the jars stay in the cache
 	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist artifacts

@@ -242,6 +242,7 @@ class Model:
         self.late: set[tuple[Side, Row]] = set()
         self.batches = 0
         self.watermarks = dict.fromkeys(SIDES, BEGINNING)
+        self.older_probe = BEGINNING
 
     def run(self) -> None:
         for batch in self.schedule.batches:
@@ -285,7 +286,8 @@ class Model:
         assert self.cluster.node is not None
         self.watermarks = {side: self.cluster.node.watermark(side) for side in SIDES}
         self.check_watermarks(previous)
-        self.check_stored(previous)
+        self.check_stored({**previous, "probe": self.older_probe})
+        self.older_probe = previous["probe"]
         self.batches += 1
 
     def check_watermarks(self, previous: dict[Side, int]) -> None:
@@ -297,7 +299,7 @@ class Model:
                 assert self.watermarks[side] == slowest
 
     def check_stored(self, previous: dict[Side, int]) -> None:
-        """What can still match is stored, and what expired a slice ago is not."""
+        """What can still match is stored, and what expired a slice ago is not. Build rows stay for a batch longer."""
         edges = {
             "probe": previous["build"] - self.spec.after_us,
             "build": previous["probe"] - self.spec.before_us,
@@ -328,7 +330,7 @@ class Model:
         event(f"late rows: {bool(self.late)}, missed pairs: {bool(missing)}")
 
     def check_all_expires(self) -> None:
-        for _ in range(2):  # a batch evicts with the watermarks of the one before
+        for _ in range(3):  # a batch evicts with the watermarks of the one before, or of the one before that
             self.clock += 100 * HOUR
             for side, source in self.schedule.sources:
                 self.feed.send(side, source, self.clock, key=None)
@@ -406,9 +408,10 @@ def test_a_row_at_the_edge_of_eviction_still_matches(cluster, stored_side, early
     cluster.batch(feed.arrivals(0))
     cluster.restart()
     assert cluster.watermark(other) == watermark
-    feed.send(other, 0, watermark, key=None)
-    cluster.batch(feed.arrivals(0))  # evicts with that watermark
-    cluster.restart()
+    for _ in range(1 if stored_side == "probe" else 2):  # the last of them evicts with that watermark
+        feed.send(other, 0, watermark, key=None)
+        cluster.batch(feed.arrivals(0))
+        cluster.restart()
     assert len(cluster.durable) == 1 - early
     feed.send(other, 0, watermark)
     assert cluster.batch(feed.arrivals(0)) == []
@@ -542,7 +545,7 @@ def test_no_row_is_written_twice_and_state_stays_small(cluster):
         cluster.restart()
         assert cluster.state is not None
         sizes.append(len(cluster.state))
-    assert max(sizes) <= min(sizes[1:]) + 20
+    assert max(sizes) <= min(sizes[6:]) + 20
 
 
 def test_results_of_large_values_come_in_small_tables(cluster, monkeypatch):
