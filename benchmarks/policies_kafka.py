@@ -4,7 +4,8 @@ Run with `make bench`. All rows are in Kafka beforehand and are read in several 
 what the first ones signalled; the query is stopped when it has read all. Not with `availableNow`: that would fix at its
 start how far the control topic is read. The first round warms up and is not counted; then policies take turns.
 
-All nodes share this machine's cores: an even load shows here only as far as a node's batch has the cores to itself.
+All nodes share this machine's cores, so that rows/s show what a policy costs more than what its balance gains; signals
+and their answers take two small batches more at the end.
 Figures are of the batches' own statistics, see `balajoin.observed`; columns as in `policies`, but replicas are
 compressed here, and B is of the rows that a policy sent as skewed.
 """
@@ -45,6 +46,7 @@ class Run:
     skewed: list[int] = field(default_factory=lambda: [0] * _NODES)
 
     def add(self, progress: Any) -> None:
+        self.totals["batches"] += bool(progress["numInputRows"])
         sources, nodes = observed.values(progress, observed.SOURCES), observed.values(progress, observed.NODES)
         self.totals.update({kind: sources.get(kind) or 0 for kind in ("probe_bytes", "build_bytes")})
         for noted in _noted(sources, "source_"):
@@ -60,7 +62,7 @@ class Run:
 
 def main() -> None:
     options = _options()
-    console = Console(width=140)
+    console = Console(width=170)
     rows = options.probe + options.build
     with kafka() as servers, session() as spark, Progress(console=console, transient=True) as progress:
         create_topics(servers, "build", "out", "dead", "late", *(f"probe-{at}" for at in range(len(_DISTRIBUTIONS))))
@@ -128,7 +130,7 @@ def _table(title: str, runs: dict[PolicyName, list[Run]], rows: int) -> Table:
     columns = ("rows/s", "from - to", "rows", "work", "CPU", "B sent", "probe MB", "build MB", "replicas MB")
     table = Table(title=title, title_justify="left", box=SIMPLE)
     table.add_column("", no_wrap=True)
-    for column in (*columns, "signals", "pulls", "pairs"):
+    for column in (*columns, "signals", "pulls", "batches", "pairs"):
         table.add_column(column, justify="right", no_wrap=True)
     for policy, measured in runs.items():
         speeds = [rows / run.seconds for run in measured]
@@ -144,6 +146,7 @@ def _table(title: str, runs: dict[PolicyName, list[Run]], rows: int) -> Table:
             *(f"{run.totals[kind] / 1e6:,.1f}" for kind in ("probe_bytes", "build_bytes", "replica_bytes")),
             f"{run.totals['signals']:,}",
             f"{run.totals['pulls']:,}",
+            str(run.totals["batches"]),
             f"{sum(run.pairs):,}",
         )
     return table
