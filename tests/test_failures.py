@@ -58,6 +58,12 @@ def java(cause: str) -> str:
         ),
         ("org.apache.kafka.common.errors.SaslAuthenticationException: no", KafkaError, "user, password"),
         (
+            "java.lang.AssertionError: assertion failed: There are [2] sources in the checkpoint offsets and now there "
+            "are [4] sources requested by the query. Cannot continue.",
+            StateError,
+            "another balajoin",
+        ),
+        (
             "org.apache.kafka.common.errors.TopicAuthorizationException: Not to [x]",
             KafkaError,
             "denies access: Not to [x]",

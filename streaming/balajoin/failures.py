@@ -108,9 +108,11 @@ _RULES = (
     _Rule(
         r"CANNOT_LOAD_STATE_STORE|STATE_STORE_\w+|STDS_\w+|Error reading (?:delta|snapshot|streaming state) file"
         r"|batch \d+ (?:doesn't exist|not found in offset log)|Failed to read log file|MALFORMED_LOG|INVALID_LOG_\w+"
-        r"|ChecksumException|JsonEOFException|JsonParseException|FileAlreadyExistsException",
+        r"|ChecksumException|JsonEOFException|JsonParseException|FileAlreadyExistsException"
+        r"|sources in the checkpoint offsets and now there are",
         StateError,
-        "the checkpoint {checkpoint} cannot be read, or is of another join: restore it, or start over with a new one",
+        "the checkpoint {checkpoint} cannot be read, or is of another join or another balajoin: restore it, or start over "
+        "with a new one",
     ),
     _Rule(
         r"Python worker exited unexpectedly|PYTHON_WORKER_EXITED_UNEXPECTEDLY",
