@@ -111,8 +111,8 @@ _RULES = (
         r"|ChecksumException|JsonEOFException|JsonParseException|FileAlreadyExistsException"
         r"|sources in the checkpoint offsets and now there are",
         StateError,
-        "the checkpoint {checkpoint} cannot be read, or is of another join or another balajoin: restore it, or start over "
-        "with a new one",
+        "the checkpoint {checkpoint} cannot be read, or is of another join or another balajoin: restore it, or start "
+        "over with a new one",
     ),
     _Rule(
         r"Python worker exited unexpectedly|PYTHON_WORKER_EXITED_UNEXPECTEDLY",
