@@ -15,8 +15,10 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from balajoin import topics
 from balajoin.clients import librdkafka_options, spark_reader_options, spark_writer_options
 from balajoin.config import Kafka
+from balajoin.control.tail import tail
 from balajoin.errors import ConfigError, KafkaError
 from balajoin.topics import Shape
+from kafka_data import Sent, send
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,6 +74,23 @@ def test_an_unreachable_broker_is_one_line_in_bounded_time(capfd: pytest.Capture
     assert time.monotonic() - begin < 20
     assert "\n" not in str(caught.value)
     assert capfd.readouterr() == ("", "")
+
+
+def test_the_control_topics_of_an_unreachable_broker_are_one_line_too(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(KafkaError, match=r"cannot reach Kafka at 127\.0\.0\.1:1"):
+        list(tail(Kafka(bootstrap_servers="127.0.0.1:1"), "control", "replicas", lines=5, follow=False))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_tail_of_the_control_topics_shows_what_is_foreign(kafka: Kafka, make_topic: Callable[..., str]) -> None:
+    control, replicas = make_topic("control", 1), make_topic("replicas", 2)
+    assert list(tail(kafka, control, replicas, lines=5, follow=False)) == []
+    send(kafka.bootstrap_servers, control, [Sent(None, b"%d" % n, 1000 * n) for n in range(9)])
+    lines = list(tail(kafka, control, replicas, lines=2, follow=False))
+    assert [line.partition("foreign  ")[2] for line in lines] == [
+        f"{control} 0/7: not an object",
+        f"{control} 0/8: not an object",
+    ]
 
 
 @pytest.mark.parametrize(

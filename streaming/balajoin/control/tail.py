@@ -1,5 +1,6 @@
 """`balajoin control tail`: the control and the replica topic, a line a record."""
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -12,6 +13,7 @@ from balajoin.clients import librdkafka_options
 from balajoin.control.records import HEADER, ForeignRecordError, read_part, read_signal
 from balajoin.errors import BlockError, KafkaError
 from balajoin.settings import Kafka
+from balajoin.topics import partition_counts
 
 _TIMEOUT_S = 10.0
 _EPOCH = datetime.fromtimestamp(0, UTC)
@@ -19,10 +21,12 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 
 def tail(kafka: Kafka, control: str, replicas: str, lines: int, follow: bool) -> Iterator[str]:
     """The last `lines` records of both topics together, oldest first; then, to `follow`, whatever comes."""
-    consumer = Consumer({**librdkafka_options(kafka), "group.id": "balajoin-control-tail", "enable.auto.commit": False})
+    partitions = partition_counts(kafka, (control, replicas))
+    options = {**librdkafka_options(kafka), "group.id": "balajoin-control-tail", "enable.auto.commit": False}
+    consumer = Consumer(options, logger=logging.getLogger("balajoin.librdkafka"))
     describe: dict[str, Callable[[Any], str]] = {control: describe_signal, replicas: describe_part}
     try:
-        ends = _assign_last(consumer, (control, replicas), lines)
+        ends = _assign_last(consumer, partitions, lines)
         last = deque(_read(consumer, ends), maxlen=lines)
         yield from (_line(message, describe) for message in sorted(last, key=lambda message: message.timestamp()[1]))
         while follow:
@@ -30,17 +34,16 @@ def tail(kafka: Kafka, control: str, replicas: str, lines: int, follow: bool) ->
                 if message.error() is None:
                     yield _line(message, describe)
     except KafkaException as error:
-        reason = f"cannot read {control} and {replicas}: {error.args[0].str()}"
-        raise KafkaError(f"{reason}. Create them with `balajoin topics`, check ACLs") from None
+        raise KafkaError(f"cannot read {control} and {replicas}: {error.args[0].str()}. Check ACLs") from None
     finally:
         consumer.close()
 
 
-def _assign_last(consumer: Consumer, topics: tuple[str, ...], lines: int) -> dict[tuple[str, int], int]:
+def _assign_last(consumer: Consumer, partitions: dict[str, int], lines: int) -> dict[tuple[str, int], int]:
     """Goes back far enough in every partition; returns where those end that have records to read."""
     starts, ends = [], {}
-    for topic in topics:
-        for partition in consumer.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions:
+    for topic, count in partitions.items():
+        for partition in range(count):
             low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_TIMEOUT_S)
             start = max(low, high - lines)
             starts.append(TopicPartition(topic, partition, start))
