@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -187,8 +187,8 @@ class Cluster:
         own = number % self._nodes
         with self._timed(own) as timed:
             written = self._source_states[number]
-            policy = policies.make(self._policy, self._nodes, number, self._rule, Source.policy_state(written))
-            source = Source.restore(number, self._nodes, 0, _LEASE_US, policy, written)
+            make_policy = partial(policies.make, self._policy, self._nodes, number, self._rule)
+            source = Source.restore(number, self._nodes, 0, _LEASE_US, make_policy, written)
             parcels = source.route(stamp.batch * 1000, {side: [table] for side, table in tables.items()})
             self._source_states[number] = source.state()
         self.outcome.sources_busy += timed()

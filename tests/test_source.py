@@ -3,6 +3,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 import pandas as pd
 import pyarrow as pa
@@ -34,8 +35,8 @@ node_counts = st.integers(1, 7)
 
 
 def source(nodes: int, state: bytes | None = None, policy: PolicyName = "hash", lease: int = 60 * SECOND) -> Source:
-    made = policies.make(policy, nodes, 0, SkewRule(keys=(hash_of(b"hot"),)), Source.policy_state(state))
-    return Source.restore(0, nodes, LATENESS, lease, made, state)
+    make_policy = partial(policies.make, policy, nodes, 0, SkewRule(keys=(hash_of(b"hot"),)))
+    return Source.restore(0, nodes, LATENESS, lease, make_policy, state)
 
 
 def numbered(blocks: list[list[Row]]) -> list[list[Row]]:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, DataType, DateType, StringType, TimestampNTZType, TimestampType
 
 from balajoin import clients, keys
-from balajoin.config import JoinSettings, Kafka, Stream
+from balajoin.config import Kafka, Stream
 from balajoin.errors import ConfigError, Problem
 from balajoin.sides import Side
 
@@ -60,16 +60,19 @@ def sql(setting: str, expression: str) -> str:
     return text
 
 
-def records(spark: SparkSession, stream: Stream, kafka: Kafka, settings: JoinSettings) -> DataFrame:
+def records(
+    spark: SparkSession, topic: str, kafka: Kafka, starting_offsets: str, max_rows_per_batch: int | None = None
+) -> DataFrame:
+    """Kafka's columns of one topic, as a stream."""
     reader = (
         spark.readStream.format("kafka")
         .options(**clients.spark_reader_options(kafka))
-        .option("subscribe", stream.topic)
-        .option("startingOffsets", stream.starting_offsets)
+        .option("subscribe", topic)
+        .option("startingOffsets", starting_offsets)
         .option("includeHeaders", "true")
     )
-    if settings.max_rows_per_batch:
-        reader = reader.option("maxOffsetsPerTrigger", settings.max_rows_per_batch)
+    if max_rows_per_batch:
+        reader = reader.option("maxOffsetsPerTrigger", max_rows_per_batch)
     return reader.load()
 
 

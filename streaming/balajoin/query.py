@@ -49,7 +49,7 @@ def join(
 
     def packed(side: Side, stream: Stream, typed: edge.Typed) -> DataFrame:
         packer = Packer(side, stream.topic, settings.nodes, settings.dead_letter_topic, publisher)
-        records = edge.records(spark, stream, kafka, settings)
+        records = edge.records(spark, stream.topic, kafka, stream.starting_offsets, settings.max_rows_per_batch)
         return edge.rows(records, side, stream, typed, hash_bits).mapInArrow(packer.as_function(), PACKED)
 
     router = Router(

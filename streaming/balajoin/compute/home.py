@@ -15,11 +15,9 @@ from numpy.typing import NDArray
 
 from balajoin.blocks import longs
 from balajoin.compute.store import BlockStore
-from balajoin.control.records import Grant, Shipment, Signal
+from balajoin.control.records import Grant, Lease, Shipment, Signal
 from balajoin.hashing import home
 from balajoin.routing.matrix import fragment_of, matrix
-
-Lease = tuple[int, int, bool]  # hash, node, fragment
 
 
 @dataclass

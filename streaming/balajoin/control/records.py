@@ -24,6 +24,10 @@ _MAX_PART_BYTES = 768 << 10
 _SHOWN_KEY_BYTES = 64
 
 
+Lease = tuple[int, int, bool]
+"""What a signal asks for, and a home grants: hash, node, and whether only a fragment's share of the build rows."""
+
+
 class ForeignRecordError(ValueError):
     """A record that this join did not write, or that was changed since."""
 

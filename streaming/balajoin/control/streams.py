@@ -6,7 +6,7 @@ What names no node of this join goes to node 0, which counts it.
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from balajoin import clients
+from balajoin import edge
 from balajoin.config import Kafka
 from balajoin.control.records import HEADER
 from balajoin.labels import node_labels
@@ -31,14 +31,7 @@ def _text(written: Column) -> Column:
 
 def _records(spark: SparkSession, topic: str, kafka: Kafka) -> DataFrame:
     """Without a rate limit: what a batch publishes must be there for the next one, as a whole."""
-    return (
-        spark.readStream.format("kafka")
-        .options(**clients.spark_reader_options(kafka))
-        .option("subscribe", topic)
-        .option("startingOffsets", "earliest")
-        .option("includeHeaders", "true")
-        .load()
-    )
+    return edge.records(spark, topic, kafka, starting_offsets="earliest")
 
 
 def _addressed(records: DataFrame, section: str, note: Column, node: Column, nodes: int) -> DataFrame:

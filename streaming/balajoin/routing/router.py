@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -48,8 +49,8 @@ class Router:
             return
         written = state.get[0] if state.exists else None
         number, now_ms = int(packed[0].partition), state.getCurrentProcessingTimeMs()
-        policy = policies.make(self.policy, self.nodes, number, self.rule, Source.policy_state(written))
-        source = Source.restore(number, self.nodes, self.lateness_us, self.lease_us, policy, written)
+        make_policy = partial(policies.make, self.policy, self.nodes, number, self.rule)
+        source = Source.restore(number, self.nodes, self.lateness_us, self.lease_us, make_policy, written)
         blocks = {side: [decode(row.block) for row in packed if row.side == side] for side in SIDES}
         parcels = source.route(now_ms, {side: tables for side, tables in blocks.items() if tables})
         if source.signals:

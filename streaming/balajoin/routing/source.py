@@ -4,7 +4,7 @@ A source is one partition number, of both topics: the paper's data node, with it
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from balajoin import codec
 from balajoin.blocks import concat, longs, partition_by
 from balajoin.compute.watermarks import BEGINNING
-from balajoin.control.records import Signal
+from balajoin.control.records import Lease, Signal
 from balajoin.hashing import homes
 from balajoin.kernels import kernel
 from balajoin.routing.policies import Assignment, Policy
@@ -23,7 +23,6 @@ from balajoin.sides import SECTIONS, SIDES, Section, Side
 
 _STATE_VERSION = 2
 
-Lease = tuple[int, int, bool]  # hash, node, fragment
 Parcels = dict[Section, list[list[pa.Table]]]
 
 
@@ -42,20 +41,22 @@ class Source:
         self.signals: list[Signal] = []
         self.statistics = SourceStatistics(self.number, [0] * self.nodes)
 
-    @staticmethod
-    def policy_state(state: bytes | None) -> bytes | None:
-        return codec.decode("source", _STATE_VERSION, state)["policy"] if state is not None else None
-
     @classmethod
     def restore(
-        cls, number: int, nodes: int, lateness_us: int, lease_us: int, policy: Policy, state: bytes | None
+        cls,
+        number: int,
+        nodes: int,
+        lateness_us: int,
+        lease_us: int,
+        make_policy: Callable[[bytes | None], Policy],
+        state: bytes | None,
     ) -> "Source":
-        source = cls(number, nodes, lateness_us, lease_us, policy)
-        if state is not None:
-            content = codec.decode("source", _STATE_VERSION, state)
-            source.latest = content["latest"]
-            source.leases = {(hash_, node, fragment): until for hash_, node, fragment, until in content["leases"]}
-        return source
+        if state is None:
+            return cls(number, nodes, lateness_us, lease_us, make_policy(None))
+        content = codec.decode("source", _STATE_VERSION, state)
+        leases = {(hash_, node, fragment): until for hash_, node, fragment, until in content["leases"]}
+        policy = make_policy(content["policy"])
+        return cls(number, nodes, lateness_us, lease_us, policy, content["latest"], leases)
 
     def state(self) -> bytes:
         content = {
