@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from balajoin.broker import EmbeddedKafka
+    from secured import SecuredBroker
 
 settings.register_profile("local", deadline=None, print_blob=True)
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True)
@@ -70,3 +71,12 @@ def spark() -> Iterator["SparkSession"]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SecuredBroker"]:
+    """A broker that wants TLS and a login, and has an authorizer."""
+    from secured import secured_broker
+
+    with secured_broker(tmp_path_factory.mktemp("secured")) as running:
+        yield running

@@ -100,8 +100,10 @@ def _topics(order: _Order) -> int:
 
 
 def _control_tail(config: Config, lines: int, follow: bool) -> int:
+    from balajoin import rights
     from balajoin.control.tail import tail
 
+    rights.require(config, rights.OF_TAIL)
     for line in tail(config.kafka, config.join.control_topic, config.join.replica_topic, lines, follow):
         print(line, flush=follow)
     return _DONE

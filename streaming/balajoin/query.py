@@ -13,10 +13,12 @@ from balajoin.config import JoinSettings, Kafka, Stream
 from balajoin.control import streams
 from balajoin.control.publisher import Publisher
 from balajoin.pack import PACKED, Packer
+from balajoin.redaction import SECRET_NAMES
 from balajoin.routing.router import ROUTED, STATE, Router
 from balajoin.sides import Side
 
 _REQUIRED_CONF = {
+    "spark.sql.redaction.options.regex": f"{SECRET_NAMES}|url",  # or plans would show keys and logins
     "spark.sql.adaptive.enabled": "false",  # it would change the number of state partitions
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

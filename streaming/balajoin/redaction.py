@@ -39,6 +39,11 @@ class Redactor:
         longest_first = sorted(texts, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
 
+    @property
+    def pattern(self) -> str:
+        """What finds each of them, in Java too; empty if there are none."""
+        return self._pattern.pattern if self._pattern else ""
+
     def __call__(self, text: str) -> str:
         return self._pattern.sub(HIDDEN, text) if self._pattern else text
 

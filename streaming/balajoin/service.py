@@ -11,12 +11,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from balajoin import topics
+from balajoin import rights, topics
 from balajoin.broker.jars import default_cache
 from balajoin.check import missing_topics
 from balajoin.clients import spark_writer_options
 from balajoin.errors import BalaJoinError, ConfigError
-from balajoin.failures import JVM_GONE, Place, explain
+from balajoin.failures import JVM_GONE, Place, explain, is_refusal
 from balajoin.progress import BatchLog
 from balajoin.session import create_session
 from balajoin.settings import Config
@@ -42,7 +42,7 @@ def run(config: Config, path: Path | None = None, *, cache: Path | None = None, 
                 requests.wait_for_batches()
                 return until_stopped(start(spark, config), requests)
             except (PySparkException, Py4JError, ConnectionError) as error:
-                raise _failure(error, config, file) from None
+                raise explained(error, config, file) from None
             finally:
                 with suppress(Py4JError, ConnectionError):  # the JVM may be what died
                     spark.stop()
@@ -59,12 +59,14 @@ def _session(config: Config, cache: Path, verbose: bool) -> SparkSession:
         nodes=config.join.nodes,
         checkpoint=config.run.checkpoint,
         verbose=verbose,
+        redactor=config.redactor,
     )
 
 
 def require_topics(config: Config, file: str) -> None:
-    counts = topics.existing(config.kafka, config.topics_by_setting.values())
-    missing = missing_topics(config, counts, file)
+    found = topics.look_up(config.kafka, config.topics_by_setting.values())
+    rights.require(config, found=found)
+    missing = missing_topics(config, found, file)
     if missing:
         raise ConfigError(missing)
 
@@ -105,10 +107,15 @@ def until_stopped(query: StreamingQuery, requests: StopRequests) -> int:
     return STOPPED if finished else CUT_SHORT
 
 
-def _failure(error: Exception, config: Config, file: str) -> BalaJoinError:
+def explained(error: Exception, config: Config, file: str) -> BalaJoinError:
     trace = f"{error}\n{getattr(error, '_stackTrace', '')}"
     _logger.debug("the query failed: %s", trace)
     if not isinstance(error, PySparkException | Py4JJavaError):
         return BalaJoinError(JVM_GONE)
+    if is_refusal(trace):
+        try:
+            rights.require(config)  # the clients name the topic only, the broker also what is missing there
+        except BalaJoinError as refusal:
+            return refusal
     place = Place(config.kafka.bootstrap_servers, config.run.checkpoint, file)
     return explain(config.redactor(trace), place)

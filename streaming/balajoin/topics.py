@@ -1,4 +1,4 @@
-"""Which topics are there, how many partitions they have, and creating those that are missing."""
+"""Which topics are there, what a client may do with them, and creating those that are missing."""
 
 import logging
 import re
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import confluent_kafka
+from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -25,17 +26,44 @@ _silent.addHandler(logging.NullHandler())
 _silent.propagate = False
 
 _WHAT_TO_DO = {
-    _CODES.TOPIC_AUTHORIZATION_FAILED: "the user may not create it: ask for the right to, or have it created",
-    _CODES.CLUSTER_AUTHORIZATION_FAILED: "the user may not create topics: ask for the right to, or have them created",
+    _CODES.TOPIC_AUTHORIZATION_FAILED: "ask for the operation Create on it, or have it created",
+    _CODES.CLUSTER_AUTHORIZATION_FAILED: "ask for the operation Create on it, or have it created",
     _CODES.INVALID_REPLICATION_FACTOR: "set topics.replication to at most the number of brokers",
     _CODES.INVALID_PARTITIONS: "set topics.partitions to a number that the cluster allows",
 }
 
 
+@dataclass(frozen=True)
+class Found:
+    """A topic as a client sees it. `allowed` are operations in Kafka's words; None if the broker does not tell."""
+
+    partitions: int
+    allowed: frozenset[str] | None = None
+
+
+FORBIDDEN = Found(0, frozenset())
+"""Without Describe nobody is told whether the topic is there at all."""
+
+
+def look_up(kafka: Kafka, names: Iterable[str]) -> dict[str, Found]:
+    """Those topics that exist, or may."""
+    return _Admin(kafka).look_up(names)
+
+
 def existing(kafka: Kafka, names: Iterable[str]) -> dict[str, int]:
-    """Partition counts of those topics that exist. Asks for all topics: asking for one by name could create it."""
-    found = _Admin(kafka).partition_counts()
-    return {name: found[name] for name in names if name in found}
+    """Partition counts of those topics that exist."""
+    found = look_up(kafka, names)
+    for name, topic in found.items():
+        if topic is FORBIDDEN:
+            raise KafkaError(
+                f"{who(kafka)} may not Describe topic {name}: ask for that ACL at {kafka.bootstrap_servers}"
+            )
+    return {name: topic.partitions for name, topic in found.items()}
+
+
+def who(kafka: Kafka) -> str:
+    name = kafka.options.get("sasl.username")
+    return f"user {name}" if name else "this client"
 
 
 def partition_counts(kafka: Kafka, names: Iterable[str]) -> dict[str, int]:
@@ -75,11 +103,10 @@ def shapes(config: Config) -> dict[str, Shape]:
 
 def create_missing(kafka: Kafka, wanted: Mapping[str, Shape], replication: int) -> list[str]:
     """Creates each topic that is not there; returns the names of those created."""
-    admin = _Admin(kafka)
-    found = admin.partition_counts()
+    found = existing(kafka, wanted)
     missing = {name: shape for name, shape in wanted.items() if name not in found}
     if missing:
-        admin.create(missing, replication)
+        _Admin(kafka).create(missing, replication)
     return list(missing)
 
 
@@ -95,12 +122,24 @@ class _Admin:
         except confluent_kafka.KafkaException as error:
             raise _refused(error.args[0].str(), options, self._redactor) from None
 
-    def partition_counts(self) -> dict[str, int]:
-        try:
-            metadata = self._client.list_topics(timeout=_TIMEOUT_S)
-        except confluent_kafka.KafkaException as error:
-            raise self._unreachable(error.args[0]) from None
-        return {name: len(topic.partitions) for name, topic in metadata.topics.items() if topic.error is None}
+    def look_up(self, names: Iterable[str]) -> dict[str, Found]:
+        """Asks by name, but in a way that never creates a topic."""
+        wanted = TopicCollection(list(dict.fromkeys(names)))
+        asked = self._client.describe_topics(wanted, include_authorized_operations=True, request_timeout=_TIMEOUT_S)
+        found = {}
+        for name, future in asked.items():
+            try:
+                topic = future.result(timeout=2 * _TIMEOUT_S)
+            except confluent_kafka.KafkaException as error:
+                code = error.args[0].code()
+                if code == _CODES.TOPIC_AUTHORIZATION_FAILED:
+                    found[name] = FORBIDDEN
+                elif code not in (_CODES.UNKNOWN_TOPIC_OR_PART, _CODES._UNKNOWN_TOPIC):
+                    raise self._unreachable(error.args[0]) from None
+            else:
+                allowed = frozenset(each.name.capitalize() for each in topic.authorized_operations or ())
+                found[name] = Found(len(topic.partitions), allowed or None)
+        return found
 
     def create(self, topics: Mapping[str, Shape], replication: int) -> None:
         new = [
@@ -123,7 +162,7 @@ class _Admin:
     def _await_visible(self, names: Iterable[str]) -> None:
         """A new topic takes a moment to reach all brokers; a query started before would not find it."""
         deadline = time.monotonic() + _TIMEOUT_S
-        while not set(names) <= self.partition_counts().keys():
+        while not set(names) <= self.look_up(names).keys():
             if time.monotonic() > deadline:
                 raise KafkaError(f"created topics do not show up at {self._servers}: try again in a moment")
             time.sleep(0.1)

@@ -15,6 +15,8 @@ from confluent_kafka import KafkaException, Producer
 from balajoin.errors import KafkaError
 
 _FLUSH_SECONDS = 60
+# Without Write on any topic a producer does not even get its number.
+_REFUSALS = (ClientError.TOPIC_AUTHORIZATION_FAILED, ClientError.CLUSTER_AUTHORIZATION_FAILED)
 
 
 Header = tuple[str, bytes | None]
@@ -81,6 +83,8 @@ class Publisher:
             hint = "Create it with `balajoin topics`, check ACLs"
             if failures and failures[0].code() == ClientError.MSG_SIZE_TOO_LARGE:
                 hint = "Raise its max.message.bytes above the largest record of the build topic"
+            elif failures and failures[0].code() in _REFUSALS:
+                hint = "Ask for the operations Describe and Write on it"
             raise KafkaError(f"cannot write to topic {topic}: {reason}. {hint}")
 
     def __repr__(self) -> str:
