@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, DataType, DateType, StringType, TimestampNTZType, TimestampType
 
 from balajoin import clients, keys
+from balajoin.blocks import EARLIEST_US, LATEST_US
 from balajoin.config import Kafka, Stream
 from balajoin.errors import ConfigError, Problem
 from balajoin.sides import Side
@@ -23,7 +24,6 @@ KAFKA_COLUMNS = (
 )
 
 _JSON = "json:"
-_YEAR_1_US, _YEAR_9999_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def rows(records: DataFrame, side: Side, stream: Stream, typed: Typed, hash_bits
 
 def _sane(time: Column) -> Column:
     """None outside the years 1 to 9999: such a time is a mistake, and would expire all there is."""
-    return F.when(time.between(_YEAR_1_US, _YEAR_9999_US), time)
+    return F.when(time.between(EARLIEST_US, LATEST_US), time)
 
 
 def hash_of(key: Column, bits: int = 64) -> Column:

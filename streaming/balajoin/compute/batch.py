@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from balajoin import blocks
+from balajoin.codec import refusing_damage
 from balajoin.compute.join import Arrival, Node
 from balajoin.compute.pairs import PAIRS
 from balajoin.compute.spec import JoinSpec, SideTopics
@@ -45,7 +46,8 @@ def process(
     began = time.process_time_ns()
     stamp = current_stamp()
     stored = StateBlocks(state)
-    node = Node(spec, stored.get(_HEAD), stored, cache, number)
+    with refusing_damage("node"):
+        node = Node(spec, stored.get(_HEAD), stored, cache, number)
     inputs = Inputs.read(stamp, (row for frame in frames for row in frame.itertuples(index=False)))
     for pairs in gathered(node.process(stamp.batch, inputs.arrivals, inputs.signals, inputs.parts)):
         yield _frame(pairs.append_column(_NOTED.field("note"), pa.nulls(pairs.num_rows, pa.string())))

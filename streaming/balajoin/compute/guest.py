@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from balajoin.blocks import concat, decode, longs
+from balajoin.blocks import EARLIEST_US, LATEST_US, concat, decode, longs
+from balajoin.codec import whole
 from balajoin.compute.watermarks import BEGINNING
 from balajoin.control.records import ForeignRecordError, Grant, Part, Shipment, Signal
 from balajoin.errors import BlockError
@@ -50,7 +52,9 @@ class Guest:
         """The shipments that are new to this node, each once, in the order of their batches."""
         attempts: dict[tuple[int, int], dict[str, list[Part]]] = defaultdict(lambda: defaultdict(list))
         for part in parts:
-            if self.channels.get(part.home, -1) < part.stamp.batch < batch:
+            if part.node != self.number or part.home == self.number or not 0 <= part.home < self.nodes:
+                self.foreign_parts += 1
+            elif self.channels.get(part.home, -1) < part.stamp.batch < batch:
                 attempts[part.stamp.batch, part.home][part.attempt].append(part)
         accepted = []
         for (sent, home), by_attempt in sorted(attempts.items()):
@@ -67,19 +71,21 @@ class Guest:
         """None if parts are missing, as of an attempt that died while it wrote, or cannot be read."""
         by_number = {part.part: part for part in attempt[1]}
         first = by_number.get(0)
-        if first is None or sorted(by_number) != list(range(first.parts)):
+        if first is None or len(by_number) != first.parts or max(by_number) != first.parts - 1:
             return None
         try:
             rows = [concat([decode(by_number[n].block)]) for n in range(first.parts) if by_number[n].block]
             for table in rows:
-                self._check_home(table, first.home)
+                self._check_home(longs(table, "hash"), first.home)
+                _check_times(longs(table, "time"))
+            self._check_home(np.array([grant.hash for grant in first.grants], np.int64), first.home)
         except (BlockError, ForeignRecordError):
             return None
         return Shipment(first.home, self.number, rows, first.grants, first.pulled)
 
-    def _check_home(self, rows: pa.Table, home: int) -> None:
-        if home == self.number or (homes(longs(rows, "hash"), self.nodes) != home).any():
-            raise ForeignRecordError("rows of another home")
+    def _check_home(self, hashes: NDArray[np.int64], home: int) -> None:
+        if (homes(hashes, self.nodes) != home).any():
+            raise ForeignRecordError("keys of another home")
 
     def hold(self, grants: Sequence[Grant]) -> None:
         for grant in grants:
@@ -136,10 +142,15 @@ class Guest:
         return cls(
             number,
             nodes,
-            {(hash_, fragment): until for hash_, fragment, until in state["held"]},
-            {(hash_, fragment): Pin(*pin) for hash_, fragment, *pin in state["pins"]},
-            dict(map(tuple, state["channels"])),
+            {(whole(hash_), bool(fragment)): whole(until) for hash_, fragment, until in state["held"]},
+            {(whole(hash_), bool(fragment)): Pin(*map(whole, pin)) for hash_, fragment, *pin in state["pins"]},
+            {whole(home): whole(batch) for home, batch in state["channels"]},
         )
+
+
+def _check_times(times: NDArray[np.int64]) -> None:
+    if len(times) and not EARLIEST_US <= times.min() <= times.max() <= LATEST_US:
+        raise ForeignRecordError("times that no edge lets in")
 
 
 def _key(entry: tuple[Key, Pin]) -> Key:

@@ -4,6 +4,7 @@ Rows are joined in the order they are taken in, each against what is stored of t
 pair meets exactly once, whichever of its rows came first, in one batch or in two.
 """
 
+import re
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from balajoin import codec
 from balajoin.blocks import concat, longs, pieces
+from balajoin.codec import whole, whole_or_none
 from balajoin.compute import pairs
 from balajoin.compute.guest import Guest
 from balajoin.compute.home import Home, in_fragment
@@ -80,16 +82,17 @@ class Node:
         else:
             head = codec.decode("node", _STATE_VERSION, state)
             _refuse_other_pins(head["pins"], spec.pins)
-            self._lineage = head["lineage"]
-            self._seal = head["seal"]
-            self._clock = ActivityClock(spec.idle_after_ms, *head["clock"])
+            self._lineage = _checked_name(head["lineage"])
+            self._seal = _checked_name(head["seal"])
+            now_ms, batch_ms = head["clock"]
+            self._clock = ActivityClock(spec.idle_after_ms, whole(now_ms), whole_or_none(batch_ms))
             self._watermarks = {
                 side: Watermark.from_state(head["watermarks"][side], spec.idle_after_ms) for side in SIDES
             }
             self._home = Home.from_state(node, spec.nodes, head["leases"])
             self._guest = Guest.from_state(node, spec.nodes, head["guest"])
-            self._past = Past([(at, mark) for at, mark in head["past"]])
-            next_number = head["next_number"]
+            self._past = Past([(whole(at), whole(mark)) for at, mark in head["past"]])
+            next_number = whole(head["next_number"])
         self.store = BlockStore(durable, cache / self._lineage / f"node-{node}", spec.slice_us)
         self.store.open(next_number, self._seal)
 
@@ -252,6 +255,13 @@ class Node:
         noted.foreign_records += self._home.foreign_signals + self._guest.foreign_parts
         noted.delayed_shipments = self._guest.delayed_shipments
         noted.watermarks = {side: self.watermark(side) for side in SIDES}
+
+
+def _checked_name(name: str) -> str:
+    """Of a folder and a file: what is in there is deleted, so that it must not lead elsewhere."""
+    if not re.fullmatch(r"[0-9a-f]{32}", name):
+        raise StateError("the node state is damaged: restore the checkpoint from a copy, or start with a new one")
+    return name
 
 
 def _positions(rows: pa.Table) -> NDArray[np.int64]:

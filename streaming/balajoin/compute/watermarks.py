@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from balajoin.codec import whole
+
 BEGINNING = -(1 << 62)  # nothing is known yet: no row is late, no row expires
 _REMEMBERED_BATCHES = 4
 
@@ -87,5 +89,8 @@ class Watermark:
 
     @classmethod
     def from_state(cls, state: dict[str, Any], idle_after_ms: int) -> "Watermark":
-        sources = {source: _Source(watermark, active) for source, watermark, active in state["sources"]}
-        return cls(idle_after_ms, state["current"], sources)
+        sources = {
+            source: _Source(watermark, active)
+            for source, watermark, active in (map(whole, s) for s in state["sources"])
+        }
+        return cls(idle_after_ms, whole(state["current"]), sources)

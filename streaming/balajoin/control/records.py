@@ -119,7 +119,7 @@ def read_signal(text: str | None) -> tuple[Stamp, Signal]:
         _of(content, "fragment", bool),
         _of(content, "again", bool),
         _of(content, "since", int),
-        _of(content, "key", str).encode(),
+        _text(content, "key").encode(),
     )
     return stamp, signal
 
@@ -180,12 +180,22 @@ def _object(text: str | None) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ForeignRecordError("not an object")
     if content.get("version") != VERSION:
-        raise ForeignRecordError(f"version {content.get('version')!r}, not {VERSION}")
+        raise ForeignRecordError(f"version {str(content.get('version'))[:20]!r}, not {VERSION}")
     return content
 
 
 def _stamp(content: dict[str, Any]) -> Stamp:
-    return Stamp(_of(content, "join", str), _of(content, "batch", int))
+    stamp = Stamp(_of(content, "join", str), _of(content, "batch", int))
+    if stamp.batch < 0:
+        raise ForeignRecordError("a batch before the first")
+    return stamp
+
+
+def _text(content: dict[str, Any], name: str) -> str:
+    text: str = _of(content, name, str)
+    if any("\ud800" <= character <= "\udfff" for character in text):  # JSON can write them, nothing else can
+        raise ForeignRecordError(f"{name} is not text")
+    return text
 
 
 def _of(content: dict[str, Any], name: str, kind: type) -> Any:

@@ -79,21 +79,34 @@ def _polled(consumer: Consumer, most: int) -> Iterator[Any]:
 
 
 def _line(message: Any, describe: dict[str, Callable[[Any], str]]) -> str:
-    written = _EPOCH + timedelta(milliseconds=message.timestamp()[1])
     try:
         text = describe[message.topic()](message)
     except (ForeignRecordError, BlockError) as error:
         text = f"foreign  {message.topic()} {message.partition()}/{message.offset()}: {error}"
-    return f"{written:%Y-%m-%dT%H:%M:%S.%f}"[:-3] + f"Z {text}"
+    return f"{_moment(1000 * message.timestamp()[1], 'milliseconds')} {_shown(text)}"
+
+
+def _moment(since_epoch_us: int, precision: str) -> str:
+    """Anyone may have written it, so it may be a time that no calendar has."""
+    try:
+        moment = _EPOCH + timedelta(microseconds=since_epoch_us)
+    except OverflowError:
+        return f"{since_epoch_us} us"
+    return moment.isoformat(timespec=precision).replace("+00:00", "Z")
+
+
+def _shown(text: str) -> str:
+    """Anyone may have written it, and terminals obey what they are shown."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
 def describe_signal(message: Any) -> str:
     value = message.value() or b""
     stamp, signal = read_signal(value.decode("utf-8", "replace"))
-    until = _EPOCH + timedelta(microseconds=signal.until)
+    until = _moment(signal.until, "seconds")
     marks = "".join(f" {mark}" for mark, is_set in (("fragment", signal.fragment), ("again", signal.again)) if is_set)
     key = signal.key.decode() or "?"
-    return f"signal   batch {stamp.batch}  to node {signal.node}: key {key} ({signal.hash}) until {until:%F %T}{marks}"
+    return f"signal   batch {stamp.batch}  to node {signal.node}: key {key} ({signal.hash}) until {until}{marks}"
 
 
 def describe_part(message: Any) -> str:

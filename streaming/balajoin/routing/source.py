@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from balajoin import codec
 from balajoin.blocks import concat, longs, partition_by
+from balajoin.codec import whole
 from balajoin.compute.watermarks import BEGINNING
 from balajoin.control.records import Lease, Signal
 from balajoin.hashing import homes
@@ -54,9 +55,14 @@ class Source:
         if state is None:
             return cls(number, nodes, lateness_us, lease_us, make_policy(None))
         content = codec.decode("source", _STATE_VERSION, state)
-        leases = {(hash_, node, fragment): until for hash_, node, fragment, until in content["leases"]}
-        policy = make_policy(content["policy"])
-        return cls(number, nodes, lateness_us, lease_us, policy, content["latest"], leases)
+        with codec.refusing_damage("source"):
+            leases = {
+                (whole(hash_), whole(node), bool(fragment)): whole(until)
+                for hash_, node, fragment, until in content["leases"]
+            }
+            latest = {side: whole(content["latest"][side]) for side in SIDES}
+            policy = make_policy(content["policy"])
+        return cls(number, nodes, lateness_us, lease_us, policy, latest, leases)
 
     def state(self) -> bytes:
         content = {

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from balajoin.codec import whole
 from balajoin.hashing import homes
 from balajoin.routing.arrays import key_hashes
 from balajoin.routing.detection import Detector, detector, number_keys
@@ -23,7 +24,7 @@ class DetectingPolicy(ABC):
     def __init__(self, nodes: int, source: int, rule: SkewRule, saved: dict[str, Any] | None) -> None:
         self._nodes = nodes
         self._own_node = source % nodes
-        self._turn = 0 if saved is None else saved["turn"]
+        self._turn = 0 if saved is None else whole(saved["turn"])
         self._half_life = HalfLife(rule.half_life_ms, saved and saved["half_life"])
         self._detector: Detector = detector(rule, saved and saved["detector"])
 
