@@ -14,9 +14,6 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
     ResourcePatternType,
     ResourceType,
     ScramCredentialInfo,
@@ -30,6 +27,7 @@ from balajoin.config import Kafka
 # All that a JAAS line could trip over
 PASSWORD = "p\"a'ss \\ w;ord=$é"
 _SUPER_USER = "me"
+_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _TIMEOUT_S = 10
 
 
@@ -76,13 +74,6 @@ class SecuredBroker:
         for future in self.admin.delete_acls(filters).values():
             assert future.result(timeout=_TIMEOUT_S), "there was no such ACL"
 
-    def demand_certificates(self, demanded: bool) -> None:
-        """From clients that connect from now on."""
-        name, value = "listener.name.client.ssl.client.auth", "required" if demanded else "requested"
-        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
-        self.admin.incremental_alter_configs([resource])[resource].result(timeout=_TIMEOUT_S)
-
 
 def _binding(user: str, acl: Acl, kind: type = AclBinding) -> AclBinding:
     pattern = ResourcePatternType.PREFIXED if acl.prefixed else ResourcePatternType.LITERAL
@@ -97,19 +88,12 @@ def secured_broker(folder: Path) -> Iterator[SecuredBroker]:
     login = (
         f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{_SUPER_USER}="{escaped(PASSWORD)}";'
     )
-    on_client = {
-        "sasl.enabled.mechanisms": "SCRAM-SHA-512,PLAIN",
-        "plain.sasl.jaas.config": login,
-        "scram-sha-512.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(folder / "broker.pem"),
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": str(folder / "ca.pem"),
-        "ssl.client.auth": "requested",
-    }
     properties = {
         "listener.security.protocol.map": "CLIENT:SASL_SSL,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        **{f"listener.name.client.{name}": value for name, value in on_client.items()},
+        **_tls(folder),
+        "listener.name.client.sasl.enabled.mechanisms": "SCRAM-SHA-512,PLAIN",
+        "listener.name.client.plain.sasl.jaas.config": login,
+        "listener.name.client.scram-sha-512.sasl.jaas.config": f"{_SCRAM} required;",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "auto.create.topics.enable": "true",  # who only asks for a topic must not create it
         "super.users": f"User:ANONYMOUS;User:{_SUPER_USER}",  # whoever comes without a login is the broker itself
@@ -117,6 +101,24 @@ def secured_broker(folder: Path) -> Iterator[SecuredBroker]:
     jars = fetch("broker", default_cache(os.environ))
     with EmbeddedKafka(folder / "broker", jars, properties=properties) as broker:
         yield SecuredBroker(broker, folder)
+
+
+@contextmanager
+def broker_that_asks_for_certificates(folder: Path, certificates: Path) -> Iterator[EmbeddedKafka]:
+    """It knows its clients by them, and lets those do anything."""
+    properties = {
+        "listener.security.protocol.map": "CLIENT:SSL,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        **_tls(certificates),
+        "listener.name.client.ssl.client.auth": "required",
+    }
+    with EmbeddedKafka(folder, fetch("broker", default_cache(os.environ)), properties=properties) as broker:
+        yield broker
+
+
+def _tls(folder: Path) -> dict[str, str]:
+    files = {"keystore": folder / "broker.pem", "truststore": folder / "ca.pem"}
+    types = {f"listener.name.client.ssl.{kind}.type": "PEM" for kind in files}
+    return types | {f"listener.name.client.ssl.{kind}.location": str(path) for kind, path in files.items()}
 
 
 def make_certificates(folder: Path) -> None:

@@ -24,8 +24,7 @@ from balajoin.config import Config, Kafka, load
 from balajoin.errors import KafkaError
 from kafka_data import Sent, everything, send
 from processes import command_line, is_loopback, listening, tree
-from secured import PASSWORD as SUPER_PASSWORD
-from secured import Acl, SecuredBroker
+from secured import Acl, SecuredBroker, broker_that_asks_for_certificates
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,7 +60,6 @@ lateness = "1 min"
 nodes = 2
 [output]
 topic = "{name}.joined"
-value = "concat(cast(key as string), '{salt}')"
 [run]
 checkpoint = "{checkpoint}"
 cache_dir = "{checkpoint}-cache"
@@ -95,7 +93,6 @@ class Place:
     folder: Path
     name: str
     more: str = ""
-    salt: str = ""
 
     @property
     def servers(self) -> str:
@@ -104,8 +101,7 @@ class Place:
 
     def file(self, user: str) -> Path:
         path = self.folder / f"{user}.toml"
-        values = {"servers": self.secured.broker.bootstrap_servers, "folder": self.secured.folder}
-        values |= {"more": self.more, "salt": self.salt}
+        values = {"servers": self.secured.broker.bootstrap_servers, "folder": self.secured.folder, "more": self.more}
         path.write_text(CONFIG.format(user=user, name=self.name, checkpoint=self.folder / "checkpoint", **values))
         return path
 
@@ -161,7 +157,6 @@ def test_every_command_works_with_exactly_the_documented_rights_and_shows_no_sec
     (port,) = free_ports(1)
     salt = place.folder / "salt"
     salt.write_text(SALT)
-    place.salt = f"${{file:{salt}}}"
     place.more = f"""
 [spark]
 spark.ui.enabled = true
@@ -333,25 +328,21 @@ def test_a_right_that_is_taken_away_while_the_service_runs_is_named(
 
 
 def test_a_certificate_that_the_broker_asks_for_is_shown_by_both_kinds_of_clients(
-    shared: Place, spark: "SparkSession"
+    secured: SecuredBroker, spark: "SparkSession", tmp_path: Path
 ) -> None:
-    with_certificate = shared.config("me").kafka
-    me = {"sasl.mechanism": "PLAIN", "sasl.password": SUPER_PASSWORD}
-    certified = Kafka(bootstrap_servers=with_certificate.bootstrap_servers, options={**with_certificate.options, **me})
-    topic = f"{shared.name}.clicks"
-
-    def read() -> int:
-        options = spark_reader_options(certified)
-        return spark.read.format("kafka").options(**options).option("subscribe", topic).load().count()
-
-    shared.secured.demand_certificates(True)
-    try:
-        assert topics.existing(certified, [topic]) == {topic: 2}
-        assert read() == 0
-        with pytest.raises(KafkaError, match="cannot reach Kafka"):
-            topics.existing(shared.secured.client(), [topic])
-    finally:
-        shared.secured.demand_certificates(False)
+    folder = secured.folder
+    ssl = {"security.protocol": "SSL", "ssl.ca.location": str(folder / "ca.pem")}
+    certificate = {
+        "ssl.certificate.location": str(folder / "client.pem"),
+        "ssl.key.location": str(folder / "client.key"),
+    }
+    with broker_that_asks_for_certificates(tmp_path / "broker", folder) as broker:
+        known = Kafka(bootstrap_servers=broker.bootstrap_servers, options=ssl | certificate)
+        topics.create_missing(known, {"t": topics.Shape(2)}, 1)
+        options = spark_reader_options(known)
+        assert spark.read.format("kafka").options(**options).option("subscribe", "t").load().count() == 0
+        with pytest.raises(KafkaError, match=r"cannot reach Kafka .*check .*security\.protocol"):
+            topics.existing(Kafka(bootstrap_servers=broker.bootstrap_servers, options=ssl), ["t"])
 
 
 def test_the_broker_listens_on_loopback_only(secured: SecuredBroker) -> None:

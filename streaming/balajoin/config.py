@@ -13,7 +13,18 @@ from typing import Any
 
 from balajoin.errors import ConfigError, Problem
 from balajoin.redaction import is_secret, is_secret_variable
-from balajoin.settings import Config, JoinSettings, Kafka, Output, Run, Skew, Stream, TopicLayout, topic_clashes
+from balajoin.settings import (
+    EXPRESSIONS,
+    Config,
+    JoinSettings,
+    Kafka,
+    Output,
+    Run,
+    Skew,
+    Stream,
+    TopicLayout,
+    topic_clashes,
+)
 from balajoin.toml_lines import line_of, locate
 
 __all__ = [
@@ -152,6 +163,8 @@ class _References:
         else:
             text = self._variable(body, setting)
             secret = is_secret_variable(body) or is_secret(setting)
+            if secret and setting in EXPRESSIONS:
+                self._fail(setting, "an expression cannot keep a secret: Spark shows it in its plans", "take it out")
         if text and secret:
             self.secrets.append(text)
         return text

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, DataType, DateType, StringType, TimestampNTZType, TimestampType
 
 from balajoin import clients, keys
+from balajoin.attempt import attempt
 from balajoin.blocks import EARLIEST_US, LATEST_US
 from balajoin.config import Kafka, Stream
 from balajoin.errors import ConfigError, Problem
@@ -24,6 +25,7 @@ KAFKA_COLUMNS = (
 )
 
 _JSON = "json:"
+_COLUMNS = ("key", "value", "timestamp")
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,21 @@ def sql(setting: str, expression: str) -> str:
     path = expression.removeprefix(_JSON).strip().replace("\\", "\\\\").replace("'", "\\'")
     text = f"get_json_object(cast(value as string), '{path}')"
     if setting.endswith(".time"):
-        return f"coalesce(timestamp_millis(try_cast({text} as bigint)), try_cast({text} as timestamp))"
+        number = f"try_cast({text} as bigint)"
+        bounds = f"{EARLIEST_US // 1000} and {LATEST_US // 1000}"  # timestamp_millis ends the query beyond its own
+        return (
+            f"coalesce(timestamp_millis(if({number} between {bounds}, {number}, null)), try_cast({text} as timestamp))"
+        )
     return text
+
+
+def _value_of(spark: SparkSession, setting: str, expression: str) -> tuple[Column, Column]:
+    """What an expression gives for a record, null if it fails; and whether it did not."""
+    written = F.expr(sql(setting, expression))
+    if expression.startswith(_JSON) or expression in _COLUMNS:  # these cannot
+        return written, F.lit(True)
+    tried = attempt(spark, written)
+    return F.get(tried, F.lit(0)), tried.isNotNull()
 
 
 def records(
@@ -122,9 +137,13 @@ def rows(records: DataFrame, side: Side, stream: Stream, typed: Typed, hash_bits
     `hash_bits` below 64 forces collisions, for tests.
     """
     with lenient(records.sparkSession):
-        key = keys.to_bytes(F.expr(sql(f"{side}.key", stream.key)), typed.key)
-        time = _sane(F.unix_micros(F.expr(sql(f"{side}.time", stream.time)).cast("timestamp")))
-        value = F.expr(sql(f"{side}.value", stream.value)).cast("binary")
+        spark = records.sparkSession
+        found_key, _ = _value_of(spark, f"{side}.key", stream.key)
+        found_time, _ = _value_of(spark, f"{side}.time", stream.time)
+        found_value, has_value = _value_of(spark, f"{side}.value", stream.value)
+        key = F.when(has_value, keys.to_bytes(found_key, typed.key))
+        time = _sane(F.unix_micros(found_time.cast("timestamp")))
+        value = found_value.cast("binary")
         dead = key.isNull() | time.isNull()
         return records.select(
             hash_of(key, hash_bits).alias("hash"),

@@ -3,6 +3,8 @@
 Comparing bytes spares the operators all knowledge of types, and the way back gives the result its typed key.
 """
 
+from collections.abc import Callable
+
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -14,6 +16,7 @@ from pyspark.sql.types import (
     MapType,
     NullType,
     StringType,
+    StructField,
     StructType,
     TimestampNTZType,
     TimestampType,
@@ -47,7 +50,9 @@ def to_bytes(key: Column, type_: DataType) -> Column:
     if isinstance(type_, BinaryType):
         return key
     if isinstance(type_, ArrayType | StructType):
-        text = F.to_json(F.struct(key.alias("key")), {"ignoreNullFields": "false", **_EXACT_TIMES})
+        text = F.to_json(
+            F.struct(key.cast(_without_text(type_)).alias("key")), {"ignoreNullFields": "false", **_EXACT_TIMES}
+        )
         return F.when(key.isNotNull(), text).cast("binary")
     if isinstance(type_, FloatType | DoubleType):
         return (key + F.lit(0).cast(type_)).cast("string").cast("binary")  # −0.0 equals 0.0
@@ -61,9 +66,24 @@ def from_bytes(key: Column, type_: DataType) -> Column:
         return key
     text = key.cast("string")
     if isinstance(type_, ArrayType | StructType):
-        return F.from_json(text, StructType().add("key", type_), _EXACT_TIMES).getField("key")
+        inside = F.from_json(text, StructType().add("key", _without_text(type_)), _EXACT_TIMES).getField("key")
+        return inside.cast(_rebuilt(type_, lambda part: part))
     if isinstance(type_, TimestampType):
         return F.timestamp_micros(text.cast("bigint"))
     if isinstance(type_, TimestampNTZType):
         return text.cast("timestamp_ntz")
     return text.cast(type_)
+
+
+def _without_text(type_: DataType) -> DataType:
+    """With bytes for texts: JSON cannot write texts that are no UTF-8, and would make them all equal."""
+    return _rebuilt(type_, lambda part: BinaryType() if isinstance(part, StringType) else part)
+
+
+def _rebuilt(type_: DataType, change: Callable[[DataType], DataType]) -> DataType:
+    """The type with other parts, all of them nullable, as what comes out of JSON is."""
+    if isinstance(type_, ArrayType):
+        return ArrayType(_rebuilt(type_.elementType, change))
+    if isinstance(type_, StructType):
+        return StructType([StructField(field.name, _rebuilt(field.dataType, change)) for field in type_.fields])
+    return change(type_)

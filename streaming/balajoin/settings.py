@@ -28,6 +28,7 @@ from balajoin.errors import ConfigError, Problem
 from balajoin.redaction import Redactor, is_secret, redact
 from balajoin.routing.rule import PolicyName
 from balajoin.settings_problems import problems_of, wrong
+from balajoin.sides import SIDES
 
 # Spark reads and commits by its checkpoint, and refuses these from a user.
 _SET_BY_BALAJOIN = frozenset(
@@ -52,6 +53,8 @@ _SPARK_SET_BY_BALAJOIN = {
     "spark.sql.shuffle.partitions": "set join.nodes instead",
     "spark.sql.streaming.stateStore.providerClass": "remove it",
 }
+
+EXPRESSIONS = frozenset({"output.value", *(f"{side}.{part}" for side in SIDES for part in ("key", "time", "value"))})
 
 _TOPIC_SETTINGS = (
     "probe.topic",

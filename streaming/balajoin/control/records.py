@@ -180,7 +180,7 @@ def _object(text: str | None) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ForeignRecordError("not an object")
     if content.get("version") != VERSION:
-        raise ForeignRecordError(f"version {str(content.get('version'))[:20]!r}, not {VERSION}")
+        raise ForeignRecordError(f"version {repr(content.get('version'))[:20]}, not {VERSION}")
     return content
 
 

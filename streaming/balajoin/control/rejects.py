@@ -10,8 +10,8 @@ import pyarrow as pa
 from balajoin.control.publisher import Header, Record
 
 _REASONS = {
-    "key": "the key expression gave null",
-    "time": "the time expression gave null, or a time outside the years 1 to 9999",
+    "key": "the key expression gave null, or it or the value expression failed",
+    "time": "the time expression gave null or failed, or gave a time outside the years 1 to 9999",
 }
 
 
