@@ -1,9 +1,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+EXAMPLES ?= 5000
 
 .DEFAULT_GOAL := help
-.PHONY: help venv java lint test demo bench clean
+.PHONY: help venv java lint test fuzz demo bench clean
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -30,6 +31,9 @@ lint: $(STAMP)  ## Check style and types
 
 test: java lint  ## Check style and types, then run all tests
 	@$(BIN)/pytest
+
+fuzz: $(STAMP)  ## Try bad files, records and state with many more examples (EXAMPLES=5000, some minutes)
+	@BALAJOIN_FUZZ=$(EXAMPLES) $(BIN)/pytest tests/test_bad_files.py tests/test_bad_records.py tests/test_bad_state.py
 
 demo: java  ## Join two skewed streams in a broker of its own and watch it
 	@$(BIN)/balajoin demo

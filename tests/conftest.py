@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 settings.register_profile("local", deadline=None, print_blob=True)
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+if examples := os.environ.get("BALAJOIN_FUZZ"):
+    settings.register_profile("fuzz", settings.get_profile("local"), max_examples=int(examples))
+    settings.load_profile("fuzz")
 
 _VISIBLE_WITHIN_S = 10
 

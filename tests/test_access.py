@@ -332,10 +332,8 @@ def test_a_certificate_that_the_broker_asks_for_is_shown_by_both_kinds_of_client
 ) -> None:
     folder = secured.folder
     ssl = {"security.protocol": "SSL", "ssl.ca.location": str(folder / "ca.pem")}
-    certificate = {
-        "ssl.certificate.location": str(folder / "client.pem"),
-        "ssl.key.location": str(folder / "client.key"),
-    }
+    files = {"ssl.certificate.location": folder / "client.pem", "ssl.key.location": folder / "client.key"}
+    certificate = {name: str(path) for name, path in files.items()}
     with broker_that_asks_for_certificates(tmp_path / "broker", folder) as broker:
         known = Kafka(bootstrap_servers=broker.bootstrap_servers, options=ssl | certificate)
         topics.create_missing(known, {"t": topics.Shape(2)}, 1)
