@@ -6,6 +6,7 @@ import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import example, given
@@ -83,6 +84,15 @@ def test_what_is_written_can_always_be_read_whatever_its_size():
     assert decode(read_part(record.headers[0][1].decode(), record.value).block).equals(large)
 
 
+@pytest.mark.parametrize("ends", [[0, 1 << 30], [77, 5], [-8, 2]], ids=str)
+def test_offsets_that_lead_out_of_a_block_are_refused(ends):
+    """Whoever follows them reads memory that is not theirs."""
+    content = stream(table([Row(b"k", 0, b"v" * 77, 0, 0)]))
+    before, _, after = content.rpartition(np.array([0, 77], np.int32).tobytes())
+    with pytest.raises(BlockError, match="not a block of rows"):
+        decode(sealed(before + np.array(ends, np.int32).tobytes() + after))
+
+
 def test_rows_that_lack_what_a_row_has_are_refused():
     for name in ROWS.names:
         nulls = ROWS_OF_0.set_column(
@@ -132,6 +142,19 @@ def test_a_node_survives_whatever_passes_for_a_record(signals, parts):
             list(node.process(NOW.batch, [arrival], inputs.signals, inputs.parts))
             again = Node(spec(), node.state(), durable, Path(folder), number)
             list(again.process(NOW.batch + 1, [arrival]))
+
+
+@pytest.mark.parametrize(
+    ("section", "note"),
+    [
+        ("signal", {**A_SIGNAL, "key": "\ud800"}),
+        ("signal", {**A_SIGNAL, "batch": -1}),
+        ("replica", {**A_HEADER, "batch": -1}),
+    ],
+)
+def test_what_no_operator_writes_is_foreign(section, note):
+    row = {**EMPTY_ROW, "section": section, "note": json.dumps(note), "block": A_RECORD.value}
+    assert Inputs.read(NOW, [SimpleNamespace(**row)]).foreign == 1
 
 
 def test_a_shipment_that_claims_a_billion_parts_costs_nothing():

@@ -18,7 +18,8 @@ from balajoin.compute.join import Arrival, Node
 from balajoin.control.records import Signal
 from balajoin.errors import StateError
 from balajoin.routing import policies
-from balajoin.routing.rule import PolicyName, SkewRule
+from balajoin.routing.rule import LEAST_SKEWED_ROWS, PolicyName, SkewRule
+from balajoin.routing.sketch import Sketch
 from balajoin.routing.source import Source
 from hostile import HASHES, NODES, arrays, changed, hostile_blocks, json_values, spec
 from oracle import Row
@@ -59,14 +60,24 @@ def test_an_array_of_any_shape_costs_no_more_than_its_bytes(shape, form):
         codec.decode("node", 1, b"bala" + zlib.crc32(body).to_bytes(4, "big") + body)
 
 
+@pytest.mark.parametrize("form", ["O", "|O8", "<M8", "<m8[s]", "<U2", "|S8", "|V8", "<c8", "<i4,<i4", "i8", "<f8x", ""])
+def test_arrays_of_anything_but_numbers_are_refused(form):
+    head = {"kind": "node", "version": 1, "content": {"a": None}, "raw": [[["a"], form, [1]]]}
+    body = json.dumps(head).encode() + b"\n12345678"
+    with pytest.raises(StateError, match="damaged"):
+        codec.decode("node", 1, b"bala" + zlib.crc32(body).to_bytes(4, "big") + body)
+
+
+SKEWED = table([Row(b"%d" % (n % 7 if n % 3 else 0), n, b"v", 0, n) for n in range(10 * LEAST_SKEWED_ROWS)])
+
+
 def a_source(policy: PolicyName, state: bytes | None) -> Source:
-    rule = SkewRule(counters=16, keys=(HASHES[0],) if policy == "bppr" else (), first_pass_rows=30)
+    rule = SkewRule(counters=16, keys=(HASHES[0],) if policy == "bppr" else (), first_pass_rows=5 * LEAST_SKEWED_ROWS)
     return Source.restore(0, NODES, SECOND, SECOND, partial(policies.make, policy, NODES, 0, rule), state)
 
 
 def route(source: Source) -> None:
-    rows = table([Row(b"%d" % (n % 7 if n % 3 else 0), n, b"v", 0, n) for n in range(60)])
-    source.route(1000, {"probe": [rows], "build": [rows]})
+    source.route(1000, {"probe": [SKEWED], "build": [SKEWED]})
 
 
 @pytest.mark.parametrize("policy", get_args(PolicyName))
@@ -86,6 +97,57 @@ def test_a_router_takes_its_state_or_refuses_it(policy, data):
     except StateError:
         return
     route(source)
+
+
+@pytest.mark.parametrize("row", [1, 2], ids=["how many nodes", "the last node"])
+@pytest.mark.parametrize("value", [-1, NODES + 1, 1 << 40])
+def test_nodes_that_there_are_not_are_refused_before_a_kernel_writes_there(row, value):
+    first = a_source("bala-join", None)
+    route(first)
+
+    def change(content: dict[str, Any]) -> dict[str, Any]:
+        policy = codec.decode("policy", 1, content["policy"])
+        sets = policy["content"]["partition"]["sets"]
+        assert sets.shape[1], "no key was skewed"
+        sets[row] = value
+        return {**content, "policy": codec.encode("policy", 1, policy)}
+
+    with pytest.raises(StateError, match="source state is damaged"):
+        a_source("bala-join", recoded("source", first.state(), change))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda held: held[:, ::-1],
+        lambda held: held[:2],
+        lambda held: -held,
+        lambda held: held[:, [0, 0]],
+        lambda held: held * 1.0,
+    ],
+    ids=["order", "rows", "signs", "twice", "fractions"],
+)
+def test_counters_out_of_order_are_refused(change):
+    sketch = Sketch(16)
+    sketch.count(np.repeat(np.array(HASHES[:3]), [3, 2, 1]))
+    with pytest.raises((TypeError, ValueError)):
+        Sketch.restore(16, {"held": np.ascontiguousarray(change(sketch.held)), "total": 6})
+    assert Sketch.restore(16, sketch.state()).held.tolist() == sketch.held.tolist()
+
+
+@pytest.mark.parametrize("name", ["lineage", "seal"])
+@pytest.mark.parametrize("value", ["..", "../outside", "/", "", "A" * 32, "a" * 31, 7])
+def test_names_that_lead_out_of_the_cache_are_refused(name, value, tmp_path):
+    cache, durable = tmp_path / "cache", Memory()
+    precious = tmp_path / "outside" / "node-0" / "precious"
+    precious.parent.mkdir(parents=True)
+    precious.touch()
+    node = Node(spec(), None, durable, cache, 0)
+    list(node.process(0, []))
+    state = recoded("node", node.state(), lambda content: {**content, name: value})
+    with pytest.raises(StateError, match="node state is damaged"), refusing_damage("node"):
+        Node(spec(), state, durable, cache, 0)
+    assert precious.exists()
 
 
 @given(data=st.data())

@@ -110,8 +110,6 @@ def _put_back(content: dict[str, Any], forms: list[tuple[list[str], str, list[in
         if not all(type(length) is int and length >= 0 for length in shape):
             raise ValueError("a shape is lengths")
         end = start + item.itemsize * math.prod(shape)
-        if end > len(raw):
-            raise ValueError("an array that is longer than what is there")
         piece = raw[start:end]
         place = content
         for name in path[:-1]:
@@ -119,7 +117,7 @@ def _put_back(content: dict[str, Any], forms: list[tuple[list[str], str, list[in
         place[path[-1]] = piece if form == _BYTES else np.frombuffer(piece, item).reshape(shape).copy()
         start = end
     if start != len(raw):
-        raise ValueError("bytes that belong nowhere")
+        raise ValueError("more or fewer bytes than the arrays have")
 
 
 def _plain(form: str) -> np.dtype[Any]:
