@@ -45,6 +45,8 @@ from strategies import Memory, hash_of, table
 
 
 @given(hostile_blocks())
+@example(sealed(bytes(8)))  # a stream that is over before it begins
+@example(sealed(b"\xff\xff\xff\xff" + bytes(4)))
 def test_a_hostile_block_is_rows_or_refused(block):
     try:
         rows = decode(block)

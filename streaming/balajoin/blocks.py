@@ -96,24 +96,22 @@ def decode(block: bytes | pa.Buffer) -> pa.Table:
     try:
         rows = pa.Table.from_batches(_batches(content), ROWS)
         rows.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError, StopIteration, struct.error) as broken:
+    except (pa.ArrowException, OSError, ValueError, struct.error) as broken:
         raise BlockError(f"not a block of rows: {broken}") from broken
     if any(rows.column(name).null_count for name in ROWS.names if name != "value"):
         raise BlockError("a block with rows that lack what only a value may lack")
     return rows
 
 
-def _batches(content: pa.Buffer) -> Iterator[pa.RecordBatch]:
-    messages = pa.ipc.MessageReader.open_stream(content)
-    schema = pa.ipc.read_schema(messages.read_next_message())
+def _batches(content: pa.Buffer) -> list[pa.RecordBatch]:
+    first, *messages = pa.ipc.MessageReader.open_stream(content)
+    schema = pa.ipc.read_schema(first)
     if schema != ROWS:
         raise BlockError(f"a block with other columns than expected: {schema.names}")
-    unpacked = 0
-    for message in messages:
-        unpacked += _unpacked_bytes(message)
-        if unpacked > _MAX_UNPACKED_BYTES:
-            raise BlockError(f"a block that would unpack to {unpacked} bytes")
-        yield pa.ipc.read_record_batch(message, ROWS)
+    unpacked = sum(map(_unpacked_bytes, messages))
+    if unpacked > _MAX_UNPACKED_BYTES:
+        raise BlockError(f"a block that would unpack to {unpacked} bytes")
+    return [pa.ipc.read_record_batch(message, ROWS) for message in messages]
 
 
 def _unpacked_bytes(message: pa.ipc.Message) -> int:
