@@ -85,7 +85,7 @@ def decode(block: bytes | pa.Buffer) -> pa.Table:
     """The rows, without a copy. Whatever the bytes are, they are rows as the operators expect them, or a BlockError.
 
     A checksum keeps damage out, but not malice: anyone can compute one. Arrow's reader and its kernels follow the
-    offsets they are given and allocate what they are told to, so both are checked first (1.6 ns a row).
+    offsets they are given and allocate what they are told to, so both are checked first (2 ns a row, 12 µs a block).
     """
     whole = pa.py_buffer(block)
     if whole.size <= _CHECKSUM_BYTES:
