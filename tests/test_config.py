@@ -118,6 +118,15 @@ def test_a_short_file_is_enough(tmp_path: Path) -> None:
     assert (config.run.trigger_ms, config.topics.partitions, config.spark) == (1_000, 4, {})
 
 
+@pytest.mark.parametrize("setting", ["probe.key", "build.time", "probe.value", "output.value"])
+def test_an_expression_cannot_keep_a_secret(tmp_path: Path, setting: str) -> None:
+    section, _, name = setting.partition(".")
+    text = MINIMAL.replace(f"[{section}]\n", f"[{section}]\n{name} = \"concat('${{A}}', '${{SALT_SECRET}}')\"\n")
+    (problem,) = problems(tmp_path, text, A="a", SALT_SECRET="hunter2")
+    assert problem.setting == setting
+    assert "Spark shows it in its plans" in problem.message
+
+
 def test_a_full_file(tmp_path: Path) -> None:
     config = load(write(tmp_path, FULL), {"PASSWORD": "hunter2"})
     assert config.kafka == Kafka(

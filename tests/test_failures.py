@@ -64,6 +64,16 @@ def java(cause: str) -> str:
             "another balajoin",
         ),
         (
+            "org.apache.kafka.common.errors.GroupAuthorizationException: Not authorized to access group: g-1",
+            KafkaError,
+            "the operation Read on the consumer group g-1",
+        ),
+        (
+            "org.apache.kafka.common.errors.TransactionalIdAuthorizationException: Transactional Id refused.",
+            KafkaError,
+            "Describe and Write on the transactional ids",
+        ),
+        (
             "org.apache.kafka.common.errors.TopicAuthorizationException: Not to [x]",
             KafkaError,
             "denies access: Not to [x]",

@@ -9,7 +9,7 @@ HIDDEN = "***"
 # Also handed to Spark (spark.redaction.regex), so it keeps to what Java and Python regular expressions share.
 SECRET_NAMES = (
     r"(?i)secret|passw(or)?d|token|credential|jaas|private|access[._-]?key"
-    r"|ssl\.key|keystore\.key|key\.pem"
+    r"|ssl\.key|keystore\.key|key\.pem|redaction"  # what is to be redacted is written there
 )
 _SECRET_NAME = re.compile(SECRET_NAMES)
 _SECRET_VARIABLE = re.compile(r"(?i)secret|passw|pwd|token|credential|jaas|private|(api|access|ssl|sasl)_?key")

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from balajoin.broker import java
 from balajoin.broker.jars import fetch
-from balajoin.errors import SetupError
+from balajoin.errors import ConfigError, Problem, SetupError
 from balajoin.failures import innermost_cause
 from balajoin.jvm_output import JvmOutput
 from balajoin.redaction import SECRET_NAMES, Redactor, is_secret
@@ -41,6 +41,8 @@ _BASE_CONF = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+# Spark takes these when its Java process starts, or never.
+_COMMAND_LINE_ONLY = ("spark.driver.extraJavaOptions", "spark.driver.extraClassPath", "spark.driver.defaultJavaOptions")
 # Within one machine nothing should listen to the network, nor depend on how the host's name resolves.
 _LOCAL_CONF = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 # On a local disk the default manager runs a shell command per file, where Hadoop's native library is missing: 330 ms
@@ -123,7 +125,7 @@ def session_conf(
 
 
 def _redacting(secrets: str) -> dict[str, str]:
-    """Spark hides a setting whose name or value matches; so these do not show themselves either."""
+    """By which Spark hides settings, and parts of plans."""
     return {"spark.redaction.regex": f"{SECRET_NAMES}|{secrets}", "spark.sql.redaction.string.regex": secrets}
 
 
@@ -136,6 +138,10 @@ def _start(conf: Mapping[str, str], redactor: Redactor) -> SparkContext:
     visible = SparkConf(loadDefaults=False).setAll(
         [(name, value) for name, value in conf.items() if not is_secret(name) and redactor(value) == value]
     )
+    for name in _COMMAND_LINE_ONLY:
+        if redactor(conf.get(name, "")) != conf.get(name, ""):
+            hint = "give it to the program in another way"
+            raise ConfigError([Problem(f"spark.{name}", "Java's command line would show the secret to everyone", hint)])
     gateway = SparkContext._gateway or _launch_jvm(visible)
     complete = SparkConf(_jvm=gateway.jvm).setAll(list(conf.items()))
     try:
