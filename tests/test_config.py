@@ -119,12 +119,14 @@ def test_a_short_file_is_enough(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("setting", ["probe.key", "build.time", "probe.value", "output.value"])
-def test_an_expression_cannot_keep_a_secret(tmp_path: Path, setting: str) -> None:
+def test_an_expression_with_a_secret_and_pages_that_would_show_it_are_refused(tmp_path: Path, setting: str) -> None:
     section, _, name = setting.partition(".")
     text = MINIMAL.replace(f"[{section}]\n", f"[{section}]\n{name} = \"concat('${{A}}', '${{SALT_SECRET}}')\"\n")
-    (problem,) = problems(tmp_path, text, A="a", SALT_SECRET="hunter2")
-    assert problem.setting == setting
-    assert "Spark shows it in its plans" in problem.message
+    assert load(write(tmp_path, text), {"A": "a", "SALT_SECRET": "hunter2"})
+    for shown_by in ("spark.ui.enabled", "spark.eventLog.enabled"):
+        (problem,) = problems(tmp_path, f"{text}\n[spark]\n{shown_by} = true", A="a", SALT_SECRET="hunter2")
+        assert problem.setting == setting
+        assert problem.message == f"{shown_by} would show the secret in this expression"
 
 
 def test_a_full_file(tmp_path: Path) -> None:
@@ -318,6 +320,7 @@ def test_no_message_repeats_a_value_that_was_referred_to(tmp_path: Path, setting
 
 def test_no_text_of_a_config_shows_a_secret(tmp_path: Path) -> None:
     text = FULL.replace('value = "to_json(struct(*))"', "value = \"aes_decrypt(value, '${AES_SECRET}')\"")
+    text = text.replace("spark.ui.enabled = true\n", "")
     config = load(
         write(tmp_path, text + f'spark.hadoop.fs.s3a.secret.key = "{SECRET}"'),
         {"PASSWORD": SECRET, "AES_SECRET": SECRET},

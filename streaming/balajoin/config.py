@@ -42,6 +42,7 @@ __all__ = [
 ]
 
 _REFERENCE = re.compile(r"\$(?P<escape>\$)?\{(?:(?P<body>[^}]*)\})?")
+_SHOWING_PLANS = ("spark.ui.enabled", "spark.eventLog.enabled")
 _LARGEST_FILE_BYTES = 1 << 20
 _DEEPEST = 32
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -58,11 +59,20 @@ def load(path: Path, environ: Mapping[str, str]) -> Config:
     except ConfigError as error:
         problems = _without_echoes([*references.problems, *error.problems, *topic_clashes(settings)], defaulted)
     else:
-        problems = references.problems
+        problems = [*references.problems, *_exposed(config, references.with_secrets)]
     if problems:
         raise ConfigError(sorted(with_lines(problems, locate(text)), key=lambda problem: problem.line or 0))
     config._substituted_secrets = tuple(references.secrets)
     return config
+
+
+def _exposed(config: Config, with_secrets: Iterable[str]) -> list[Problem]:
+    """Spark's pages and its event log draw plans with all their expressions."""
+    shown_by = next((name for name in _SHOWING_PLANS if config.spark.get(name) == "true"), None)
+    if shown_by is None:
+        return []
+    message = f"{shown_by} would show the secret in this expression"
+    return [Problem(setting, message, "switch it off") for setting in with_secrets if setting in EXPRESSIONS]
 
 
 def with_lines(problems: Iterable[Problem], lines: Mapping[str, int]) -> list[Problem]:
@@ -137,6 +147,7 @@ class _References:
         self._environ = environ
         self.problems: list[Problem] = []
         self.secrets: list[str] = []
+        self.with_secrets: list[str] = []
 
     def resolve(self, settings: dict[str, Any]) -> dict[str, Any]:
         return {name: self._value(value, name) for name, value in settings.items()}
@@ -163,10 +174,9 @@ class _References:
         else:
             text = self._variable(body, setting)
             secret = is_secret_variable(body) or is_secret(setting)
-            if secret and setting in EXPRESSIONS:
-                self._fail(setting, "an expression cannot keep a secret: Spark shows it in its plans", "take it out")
         if text and secret:
             self.secrets.append(text)
+            self.with_secrets.append(setting)
         return text
 
     def _variable(self, name: str, setting: str) -> str:

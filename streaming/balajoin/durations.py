@@ -29,7 +29,7 @@ class DurationError(ValueError):
 
 def parse_ms(written: object) -> int:
     if isinstance(written, int | float) and not isinstance(written, bool):
-        number = written if abs(written) <= _LONGEST_MS else 5
+        number = 5 if isinstance(written, int) and written.bit_length() > 128 else written
         raise DurationError("a number without a unit", f'write "{number} s" or "{number} min", with the quotes')
     if not isinstance(written, str):
         raise DurationError("not a duration", f"write {EXAMPLES}")
