@@ -287,6 +287,24 @@ def test_what_cannot_be_joined_becomes_a_dead_letter_and_the_query_goes_on(pipel
     assert [headers_of(m)["trace"] for m in letters if m.key() == b"not a number"] == ["abc"]
 
 
+def test_a_record_on_which_an_expression_fails_becomes_a_dead_letter_and_the_query_goes_on(
+    pipeline: Callable[..., Pipeline],
+) -> None:
+    text = "decode(value, 'utf-8')"  # fails where it is none
+    at = f"timestamp_millis(cast({text} as bigint))"  # fails where it is too much
+    running = pipeline({"key": "decode(key, 'utf-8')", "time": at, "value": text}, {"key": "decode(key, 'utf-8')"})
+    send(running.bootstrap, running.build.topic, [Sent(b"1", b"b", START), Sent(b"\xff", b"b", START)])
+    good = b"%d" % START
+    bad = [Sent(b"\xff", good, START), Sent(b"1", b"\xff", START), Sent(b"1", b"9223372036854775807", START, 1)]
+    send(running.bootstrap, running.probe.topic, [*bad, Sent(b"1", good, START, 1)])
+    running.run()
+    assert [row["key"] for row in running.results().collect()] == ["1"]
+    letters = everything(running.bootstrap, running.dead)
+    assert Counter((m.key(), m.value()) for m in letters) == Counter(
+        [*((sent.key, sent.value) for sent in bad), (b"\xff", b"b")]
+    )
+
+
 def test_late_rows_are_told_apart_and_expired_state_is_gone(pipeline: Callable[..., Pipeline]) -> None:
     running = pipeline(lateness="1 min")
     hour = 60 * MINUTE
