@@ -38,7 +38,7 @@ class Right:
 def require(config: Config, needed: Needed = OF_SERVICE, found: Mapping[str, Found] | None = None) -> None:
     """Raises a KafkaError that names all that is missing."""
     if found is None:
-        found = topics.look_up(config.kafka, [config.topics_by_setting[setting] for setting in needed])
+        found = topics.look_up(config.kafka, config.topics_by_setting.values())
     lacking = list(missing(config, found, needed))
     if lacking:
         raise KafkaError(
@@ -50,7 +50,7 @@ def require(config: Config, needed: Needed = OF_SERVICE, found: Mapping[str, Fou
 def missing(config: Config, found: Mapping[str, Found], needed: Needed = OF_SERVICE) -> Iterator[Right]:
     """Of topics that may be there. A broker that tells no operations has the last word when they are tried."""
     for setting, operations in needed.items():
-        topic = config.topics_by_setting[setting]
+        topic = config.topics_by_setting.get(setting, "")
         at_broker = found.get(topic)
         if at_broker is not None and at_broker.allowed is not None:
             yield from (Right(each, topic, setting) for each in operations if each not in at_broker.allowed)
