@@ -3,15 +3,26 @@
 import json
 import struct
 import zlib
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
 from balajoin.blocks import ROWS, encode
-from balajoin.compute.spec import JoinSpec
-from balajoin.control.records import Grant, Shipment, Signal, Stamp, shipment_records, signal_record
+from balajoin.compute.lonely import marks
+from balajoin.compute.spec import JoinSpec, JoinType
+from balajoin.control.records import (
+    Grant,
+    Report,
+    Shipment,
+    Signal,
+    Stamp,
+    report_records,
+    shipment_records,
+    signal_record,
+    tick_record,
+)
 from balajoin.hashing import home
 from oracle import Row
 from strategies import SECOND, hash_of, table
@@ -61,11 +72,17 @@ ROWS_OF_0 = table(
 A_SIGNAL = json.loads(signal_record(STAMP, 0, Signal(HASHES[0], 1, 5 * SECOND, key=b"k")).value)
 (A_RECORD,) = shipment_records(STAMP, Shipment(0, 1, [ROWS_OF_0], [Grant(HASHES[0], 7)], [HASHES[0]]))
 A_HEADER = json.loads(A_RECORD.headers[0][1])
+A_TICK = json.loads(tick_record(STAMP, 1_700_000_000_000).value)
+(A_REPORTING,) = report_records(STAMP, Report(1, 0, [marks(ROWS_OF_0, np.arange(3))]))
+A_REPORT = json.loads(A_REPORTING.headers[0][1])
 EMPTY_ROW = {"section": "probe", "source": 0, "watermark": 0, "now_ms": 0, "note": None, "block": None}
 
 
-def spec() -> JoinSpec:
-    return JoinSpec(NODES, 10 * SECOND, 5 * SECOND, 0, 60_000, {"probe": 1, "build": 1}, {})
+join_types = st.sampled_from(get_args(JoinType))
+
+
+def spec(type_: JoinType = "inner") -> JoinSpec:
+    return JoinSpec(NODES, 10 * SECOND, 5 * SECOND, 0, 60_000, {"probe": 1, "build": 1}, {}, type_)
 
 
 def sealed(content: bytes) -> bytes:

@@ -5,6 +5,7 @@ import tempfile
 import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,10 +22,14 @@ from balajoin.control.records import Shipment, read_part, shipment_records
 from balajoin.control.tail import _line, describe_part, describe_signal
 from balajoin.errors import BlockError
 from balajoin.hashing import home
+from balajoin.sides import SIDES
 from hostile import (
     A_HEADER,
     A_RECORD,
+    A_REPORT,
+    A_REPORTING,
     A_SIGNAL,
+    A_TICK,
     EMPTY_ROW,
     HASHES,
     NODES,
@@ -33,6 +38,7 @@ from hostile import (
     STAMP,
     changed,
     hostile_blocks,
+    join_types,
     json_values,
     longs,
     odd_texts,
@@ -107,43 +113,50 @@ def test_rows_that_lack_what_a_row_has_are_refused():
                 decode(sealed(stream(nulls)))
 
 
+any_note = st.sampled_from([A_SIGNAL, A_TICK, A_HEADER, A_REPORT]).flatmap(changed).map(json.dumps)
+
+
 @given(
     st.sampled_from(["signal", "replica", "foreign"]),
-    json_values.map(json.dumps)
-    | changed(A_SIGNAL).map(json.dumps)
-    | changed(A_HEADER).map(json.dumps)
-    | odd_texts
-    | st.none(),
-    st.none() | st.binary(max_size=20) | hostile_blocks() | st.just(A_RECORD.value),
+    json_values.map(json.dumps) | any_note | odd_texts | st.none(),
+    st.none() | st.binary(max_size=20) | hostile_blocks() | st.sampled_from([A_RECORD.value, A_REPORTING.value]),
 )
 def test_any_record_is_taken_or_counted(section, note, block):
     inputs = Inputs.read(NOW, [SimpleNamespace(**{**EMPTY_ROW, "section": section, "note": note, "block": block})])
-    assert len(inputs.signals) + len(inputs.parts) + inputs.foreign + inputs.stale == 1
+    taken = sum(map(len, (inputs.signals, inputs.ticks_ms, inputs.parts, inputs.reports)))
+    assert taken + inputs.foreign + inputs.stale == 1
+
+
+def nearly(*contents: dict[str, Any]) -> st.SearchStrategy[str]:
+    """Records with one number of them exchanged."""
+    numbers = longs | st.integers(-1, NODES) | st.booleans() | st.sampled_from(HASHES)
+    return st.sampled_from(contents).flatmap(lambda content: changed(content, numbers)).map(json.dumps)
 
 
 @given(
-    st.lists(changed(A_SIGNAL, longs | st.integers(-1, NODES) | st.booleans()).map(json.dumps), max_size=3),
+    join_types,
+    st.lists(nearly(A_SIGNAL, A_TICK), max_size=3),
     st.lists(
         st.tuples(
-            changed(A_HEADER, longs | st.integers(-1, NODES) | st.booleans() | st.sampled_from(HASHES)).map(json.dumps),
-            hostile_blocks() | st.just(A_RECORD.value) | st.just(b""),
+            nearly(A_HEADER, A_REPORT),
+            hostile_blocks() | st.sampled_from([A_RECORD.value, A_REPORTING.value, b""]),
         ),
         max_size=3,
     ),
 )
-def test_a_node_survives_whatever_passes_for_a_record(signals, parts):
+def test_a_node_survives_whatever_passes_for_a_record(type_, signals, parts):
     rows = [SimpleNamespace(**{**EMPTY_ROW, "section": "signal", "note": note}) for note in signals]
     rows += [SimpleNamespace(**{**EMPTY_ROW, "section": "replica", "note": n, "block": b}) for n, b in parts]
     inputs = Inputs.read(NOW, rows)
-    probe = table([Row(b"%d" % n, n, b"v", 0, n) for n in range(20)])
+    some = table([Row(b"%d" % n, n, b"v", 0, n) for n in range(20)])
+    arrivals = [Arrival(side, 0, 0, 1, [some]) for side in SIDES]
     with tempfile.TemporaryDirectory() as folder:
         for number in (0, 1):
             durable = Memory()
-            node = Node(spec(), None, durable, Path(folder), number)
-            arrival = Arrival("probe", 0, 0, 1, [probe])
-            list(node.process(NOW.batch, [arrival], inputs.signals, inputs.parts))
-            again = Node(spec(), node.state(), durable, Path(folder), number)
-            list(again.process(NOW.batch + 1, [arrival]))
+            node = Node(spec(type_), None, durable, Path(folder), number)
+            list(node.process(NOW.batch, **{**inputs.of_node, "arrivals": arrivals}))
+            again = Node(spec(type_), node.state(), durable, Path(folder), number)
+            list(again.process(NOW.batch + 1, arrivals))
 
 
 @pytest.mark.parametrize(
@@ -152,6 +165,9 @@ def test_a_node_survives_whatever_passes_for_a_record(signals, parts):
         ("signal", {**A_SIGNAL, "key": "\ud800"}),
         ("signal", {**A_SIGNAL, "batch": -1}),
         ("replica", {**A_HEADER, "batch": -1}),
+        ("signal", {**A_TICK, "tick_ms": -1}),
+        ("signal", {**A_TICK, "tick_ms": (1 << 63) - 1}),
+        ("replica", {**A_REPORT, "batch": -1}),
     ],
 )
 def test_what_no_operator_writes_is_foreign(section, note):
@@ -184,6 +200,13 @@ def test_a_shipment_that_its_home_could_not_have_sent_is_counted(change):
 
 
 @pytest.mark.parametrize("time", [EARLIEST_US - 1, LATEST_US + 1, (1 << 63) - 1, -(1 << 63)])
+def test_reports_with_times_that_no_edge_lets_in_are_foreign(time):
+    block = encode(table([Row(b"k", time, b"", 0, 0)]))
+    row = SimpleNamespace(**{**EMPTY_ROW, "section": "replica", "note": json.dumps(A_REPORT), "block": block})
+    assert Inputs.read(NOW, [row]).foreign == 1
+
+
+@pytest.mark.parametrize("time", [EARLIEST_US - 1, LATEST_US + 1, (1 << 63) - 1, -(1 << 63)])
 def test_replicas_with_times_that_no_edge_lets_in_are_counted(time):
     key = next(b"%d" % n for n in range(20) if home(hash_of(b"%d" % n), NODES) == 0)
     (record,) = shipment_records(STAMP, Shipment(0, 1, [table([Row(key, time, b"v", 0, 0)])]))
@@ -193,8 +216,8 @@ def test_replicas_with_times_that_no_edge_lets_in_are_counted(time):
 
 
 @given(
-    json_values.map(json.dumps) | changed(A_SIGNAL).map(json.dumps) | odd_texts,
-    json_values.map(json.dumps) | changed(A_HEADER).map(json.dumps) | odd_texts,
+    json_values.map(json.dumps) | any_note | odd_texts,
+    json_values.map(json.dumps) | any_note | odd_texts,
     hostile_blocks() | st.just(A_RECORD.value),
     longs,
 )

@@ -5,7 +5,7 @@ build rows that are there and promised those to come.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,10 +14,10 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balajoin.blocks import EARLIEST_US, LATEST_US, concat, decode, longs
+from balajoin.blocks import concat, decode, longs
 from balajoin.codec import whole
 from balajoin.compute.watermarks import BEGINNING
-from balajoin.control.records import ForeignRecordError, Grant, Part, Shipment, Signal
+from balajoin.control.records import ForeignRecordError, Grant, Part, Shipment, Signal, check_times
 from balajoin.errors import BlockError
 from balajoin.hashing import homes
 
@@ -77,7 +77,7 @@ class Guest:
             rows = [concat([decode(by_number[n].block)]) for n in range(first.parts) if by_number[n].block]
             for table in rows:
                 self._check_home(longs(table, "hash"), first.home)
-                _check_times(longs(table, "time"))
+            check_times(rows)
             self._check_home(np.array([grant.hash for grant in first.grants], np.int64), first.home)
         except (BlockError, ForeignRecordError):
             return None
@@ -107,6 +107,14 @@ class Guest:
             key = (int(distinct[code]), fragment)
             before = self.pins.get(key, Pin(earliest, latest, batch))
             self.pins[key] = Pin(min(before.earliest, earliest), max(before.latest, latest), before.asked)
+
+    def holds_back(self, rows: pa.Table, pins: Mapping[Key, Pin]) -> NDArray[np.bool_]:
+        """Which rows wait under one of these pins."""
+        hashes, times = longs(rows, "hash"), longs(rows, "time")
+        held = np.zeros(rows.num_rows, np.bool_)
+        for (hash_, _), pin in pins.items():
+            held |= (hashes == hash_) & (times >= pin.earliest)
+        return held
 
     @property
     def earliest_pinned(self) -> int | None:
@@ -146,11 +154,6 @@ class Guest:
             {(whole(hash_), bool(fragment)): Pin(*map(whole, pin)) for hash_, fragment, *pin in state["pins"]},
             {whole(home): whole(batch) for home, batch in state["channels"]},
         )
-
-
-def _check_times(times: NDArray[np.int64]) -> None:
-    if len(times) and not EARLIEST_US <= times.min() <= times.max() <= LATEST_US:
-        raise ForeignRecordError("times that no edge lets in")
 
 
 def _key(entry: tuple[Key, Pin]) -> Key:
