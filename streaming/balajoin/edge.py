@@ -6,6 +6,7 @@ All of it is Spark SQL, compiled by Spark: no Python sees a single record.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -66,12 +67,11 @@ def sql(setting: str, expression: str) -> str:
     return text
 
 
-def _value_of(spark: SparkSession, setting: str, expression: str) -> tuple[Column, Column]:
-    """What an expression gives for a record, null if it fails; and whether it did not."""
-    written = F.expr(sql(setting, expression))
+def _attempted(spark: SparkSession, expression: str, column: Column) -> tuple[Column, Column]:
+    """A column made of an expression, null for records on which it fails; and whether it did not."""
     if expression.startswith(_JSON) or expression in _COLUMNS:  # these cannot
-        return written, F.lit(True)
-    tried = attempt(spark, written)
+        return column, F.lit(True)
+    tried = attempt(spark, column)
     return F.get(tried, F.lit(0)), tried.isNotNull()
 
 
@@ -137,13 +137,13 @@ def rows(records: DataFrame, side: Side, stream: Stream, typed: Typed, hash_bits
     `hash_bits` below 64 forces collisions, for tests.
     """
     with lenient(records.sparkSession):
-        spark = records.sparkSession
-        found_key, _ = _value_of(spark, f"{side}.key", stream.key)
-        found_time, _ = _value_of(spark, f"{side}.time", stream.time)
-        found_value, has_value = _value_of(spark, f"{side}.value", stream.value)
-        key = F.when(has_value, keys.to_bytes(found_key, typed.key))
-        time = _sane(F.unix_micros(found_time.cast("timestamp")))
-        value = found_value.cast("binary")
+        expressions = {part: F.expr(sql(f"{side}.{part}", getattr(stream, part))) for part in ("key", "time", "value")}
+        attempted = partial(_attempted, records.sparkSession)
+        value, has_value = attempted(stream.value, expressions["value"].cast("binary"))
+        key, _ = attempted(stream.key, keys.to_bytes(expressions["key"], typed.key))
+        key = F.when(has_value, key)
+        time, _ = attempted(stream.time, F.unix_micros(expressions["time"].cast("timestamp")))
+        time = _sane(time)
         dead = key.isNull() | time.isNull()
         return records.select(
             hash_of(key, hash_bits).alias("hash"),
