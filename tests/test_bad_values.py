@@ -29,7 +29,7 @@ VALUES = {
     "text": ["cast(x'ff' as string)", "cast(x'fe' as string)", "cast(x'efbfbd' as string)", "''", "' '", "'null'"],
     "bytes": ["x''", "x'00'", "x'0000'", "x'ff'"],
 }  # fmt: skip
-NESTED = ("array({0})", "named_struct('a', {0}, 'b', 'x')", "array(named_struct('a', array({0}, null)))")
+NESTED = "array(named_struct('a', array({0}, null), 'b', {0}))"
 
 
 def literals() -> Iterator[list[str]]:
@@ -37,8 +37,7 @@ def literals() -> Iterator[list[str]]:
     for name, values in VALUES.items():
         yield values
         if name not in ("float", "double"):  # refused inside
-            for pattern in NESTED:
-                yield [pattern.format(value) for value in [*values, f"cast(null as {type_of(name)})"]]
+            yield [NESTED.format(value) for value in [*values, f"cast(null as {type_of(name)})"]]
 
 
 def type_of(name: str) -> str:
@@ -72,9 +71,9 @@ def test_keys_are_equal_exactly_if_their_bytes_are_and_come_back_as_they_were(sp
 
     with edge.lenient(spark):
         whole = reduce(lambda one, other: one.unionAll(other), map(compared, literals()))
-        wrong = whole.filter("not same1 or not agree or dead").distinct().collect()
-        assert whole.count() > 1000
-    assert wrong == []
+        found = whole.groupBy("of", "same1", "agree", "dead").count().collect()
+    assert sum(row["count"] for row in found) > 400
+    assert [row for row in found if not row.same1 or not row.agree or row.dead] == []
 
 
 RUBBISH_COUNT = 400
@@ -86,7 +85,7 @@ EXPRESSIONS = [
     ("json:$.a.b[0]", "json:$[0]", "value"),
     (f"cast({TEXT} as int)", f"timestamp_millis(cast({TEXT} as bigint))", "decode(value, 'utf-8')"),
     (f"element_at(array(1, 2), cast({TEXT} as int))", f"timestamp_seconds(cast({TEXT} as bigint))", "value"),
-    (f"raise_error({TEXT})", f"to_timestamp({TEXT})", "aes_decrypt(value, '0000111122223333')"),
+    (f"cast(raise_error({TEXT}) as string)", f"to_timestamp({TEXT})", "aes_decrypt(value, '0000111122223333')"),
     ("decode(value, 'utf-8')", "to_timestamp(decode(value, 'utf-8'))", "upper(decode(value, 'utf-8'))"),
     (f"from_json({TEXT}, 'a string').a", f"from_json({TEXT}, 'a timestamp', map('mode', 'FAILFAST')).a", "value"),
     (f"parse_json({TEXT})::string", f"cast(variant_get(parse_json({TEXT}), '$.a', 'timestamp') as timestamp)", "value"),
@@ -94,7 +93,7 @@ EXPRESSIONS = [
     (f"array(cast({TEXT} as decimal(38, 18)))", f"date_add(date'2020-01-01', cast({TEXT} as int))", "value"),
     ("headers[0].key", f"timestamp_micros(cast({TEXT} as bigint) * 1000)", "to_json(headers)"),
     (f"xpath_string({TEXT}, 'a/b')", f"to_timestamp({TEXT}, 'yyyy-MM-dd')", f"url_decode({TEXT})"),
-    (f"regexp_extract('x', {TEXT})", f"to_date({TEXT}, {TEXT})", f"format_string({TEXT}, 1)"),
+    (f"substr({TEXT}, 2)", f"to_date({TEXT}, {TEXT})", f"format_string({TEXT}, 1)"),
     (f"cast(conv({TEXT}, 10, 16) as string)", f"from_utc_timestamp(timestamp, {TEXT})", f"encode({TEXT}, 'us-ascii')"),
 ]  # fmt: skip
 
