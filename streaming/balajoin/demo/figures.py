@@ -9,7 +9,7 @@ from balajoin.hot_keys import HotKey
 from balajoin.report import BatchReport
 from balajoin.routing.policies import HotKey as SourceHotKey
 
-_KINDS = ("probe", "build", "replica")
+_KINDS = ("probe", "build", "replica")  # signals are too few to show
 
 
 @dataclass(frozen=True)
