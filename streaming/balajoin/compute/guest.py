@@ -152,9 +152,14 @@ class Guest:
             number,
             nodes,
             {(hash_, fragment): until for hash_, fragment, until in state["held"]},
-            {(hash_, fragment): Pin(*pin) for hash_, fragment, *pin in state["pins"]},
+            {(hash_, fragment): _pin(*pin) for hash_, fragment, *pin in state["pins"]},
             dict(map(tuple, state["channels"])),
         )
+
+
+def _pin(earliest: int, latest: int, asked: int, since: int | None = None) -> Pin:
+    """Earlier states of the same format do not tell `since`."""
+    return Pin(earliest, latest, asked, asked if since is None else since)
 
 
 def _key(entry: tuple[Key, Pin]) -> Key:

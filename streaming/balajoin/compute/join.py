@@ -31,7 +31,7 @@ from balajoin.control.records import Part, Shipment, Signal
 from balajoin.errors import StateError
 from balajoin.sides import SECTIONS, SIDES, Section, Side, side_of
 
-_STATE_VERSION = 3
+_STATE_VERSION = 2
 _ABANDONED_AFTER_S = 3 * 86_400
 _NO_POSITIONS = np.empty(0, np.int64)
 
