@@ -102,7 +102,7 @@ class BatchReport:
 
     @property
     def rows_out(self) -> int:
-        return sum(node.pairs for node in self.nodes)
+        return sum(node.results for node in self.nodes)
 
     @property
     def replica_bytes(self) -> int:

@@ -39,6 +39,10 @@ class NodeStatistics:
     busy_us: int = 0
     watermarks: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def results(self) -> int:
+        return self.pairs
+
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
 
