@@ -3,6 +3,7 @@
 import logging
 import os
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,7 +18,9 @@ from balajoin.check import missing_topics
 from balajoin.clients import spark_writer_options
 from balajoin.errors import BalaJoinError, ConfigError
 from balajoin.failures import JVM_GONE, Place, explain
+from balajoin.metrics.serving import served
 from balajoin.progress import BatchLog
+from balajoin.report import Listener, Reports
 from balajoin.session import create_session
 from balajoin.settings import Config
 from balajoin.stopping import Interrupted, StopRequests, finish_batch_and_stop
@@ -37,17 +40,25 @@ def run(config: Config, path: Path | None = None, *, cache: Path | None = None, 
         try:
             spark_writer_options(config.kafka)
             require_topics(config, file)
-            spark = _session(config, cache or default_cache(os.environ), verbose)
-            try:
-                requests.wait_for_batches()
-                return until_stopped(start(spark, config), requests)
-            except (PySparkException, Py4JError, ConnectionError) as error:
-                raise _failure(error, config, file) from None
-            finally:
-                with suppress(Py4JError, ConnectionError):  # the JVM may be what died
-                    spark.stop()
+            with served(config) as metrics:
+                listeners: list[Listener] = [BatchLog((config.probe.topic, config.build.topic)), *metrics]
+                return _run(config, file, cache or default_cache(os.environ), verbose, requests, listeners)
         except Interrupted:
             return STOPPED
+
+
+def _run(
+    config: Config, file: str, cache: Path, verbose: bool, requests: StopRequests, listeners: Sequence[Listener]
+) -> int:
+    spark = _session(config, cache, verbose)
+    try:
+        requests.wait_for_batches()
+        return until_stopped(start(spark, config), requests, listeners)
+    except (PySparkException, Py4JError, ConnectionError) as error:
+        raise _failure(error, config, file) from None
+    finally:
+        with suppress(Py4JError, ConnectionError):  # the JVM may be what died
+            spark.stop()
 
 
 def _session(config: Config, cache: Path, verbose: bool) -> SparkSession:
@@ -87,17 +98,17 @@ def start(spark: SparkSession, config: Config) -> StreamingQuery:
     )
 
 
-def until_stopped(query: StreamingQuery, requests: StopRequests) -> int:
-    batches = BatchLog(query)
+def until_stopped(query: StreamingQuery, requests: StopRequests, listeners: Sequence[Listener] = ()) -> int:
+    reports = Reports(query)
     _logger.info("running name=%s; stop it with Ctrl-C or SIGTERM", query.name)
     while requests.count == 0 and query.isActive:
         time.sleep(_POLL_S)
-        batches.update()
+        reports.tell(listeners)
     finished = True
     if query.isActive:
         _logger.info("stopping: the batch in flight is finished first")
         finished = finish_batch_and_stop(query, requests)
-        batches.update()
+        reports.tell(listeners)
     failure = query.exception()
     if failure is not None:
         raise failure

@@ -24,6 +24,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from balajoin import durations
+from balajoin.address import Address, AddressError
 from balajoin.compute.spec import JoinType
 from balajoin.errors import ConfigError, Problem
 from balajoin.redaction import Redactor, is_secret, redact
@@ -91,6 +92,15 @@ def _servers(written: str) -> str:
     return ",".join(servers)
 
 
+def _address(written: object) -> Address:
+    if isinstance(written, Address):
+        return written
+    try:
+        return Address.parse(str(written))
+    except AddressError as error:
+        raise wrong(str(error), '"127.0.0.1:8787"') from None
+
+
 def _flat_texts(table: object) -> object:
     """TOML reads `security.protocol = …` as nested tables, and writes numbers and booleans without quotes."""
     if not isinstance(table, Mapping):
@@ -125,6 +135,7 @@ Text = Annotated[str, StringConstraints(min_length=1)]
 Topic = Annotated[str, AfterValidator(_topic)]
 WholeNumber = Annotated[int, BeforeValidator(_no_boolean)]
 Milliseconds = Annotated[int, BeforeValidator(_duration_ms)]
+ListenAddress = Annotated[Address, BeforeValidator(_address), PlainSerializer(str)]
 Texts = Annotated[Mapping[str, str], BeforeValidator(_flat_texts)]
 ClientOptions = Annotated[Texts, AfterValidator(_no_options_of_ours), PlainSerializer(redact)]
 SparkConf = Annotated[Texts, AfterValidator(_no_conf_of_ours), PlainSerializer(redact)]
@@ -241,6 +252,16 @@ class Run(_Settings):
         def __init__(self, **settings: Any) -> None: ...
 
 
+class Metrics(_Settings):
+    """Where Prometheus finds the join's metrics; nowhere if left out. Port 0 takes any that is free."""
+
+    address: ListenAddress | None = Field(default=None, examples=["127.0.0.1:9464"])
+
+    if TYPE_CHECKING:  # given as a text, and kept as host and port
+
+        def __init__(self, **settings: Any) -> None: ...
+
+
 class TopicLayout(_Settings):
     """How `balajoin topics` creates what is missing."""
 
@@ -258,6 +279,7 @@ class Config(_Settings):
     join: JoinSettings
     output: Output
     run: Run
+    metrics: Metrics = Metrics()
     topics: TopicLayout = TopicLayout()
     spark: SparkConf = {}
 

@@ -94,6 +94,7 @@ class Source:
         advanced = self.latest["probe"] - before if before > BEGINNING else 0
         self._signal(reached, samples, max(self.lease_us, advanced))
         self.statistics.hot_keys = self.policy.hot_keys()
+        self.statistics.loads = self.policy.loads()
         self.statistics.signals = len(self.signals)
         return parcels
 
