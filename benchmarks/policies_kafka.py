@@ -6,17 +6,16 @@ start how far the control topic is read. The first round warms up and is not cou
 
 All nodes share this machine's cores, so that rows/s show what a policy costs more than what its balance gains; signals
 and their answers take two small batches more at the end.
-Figures are of the batches' own statistics, see `balajoin.observed`; columns as in `policies`, but replicas are
+Figures are of the batches' own statistics, see `balajoin.report`; columns as in `policies`, but replicas are
 compressed here, and B is of the rows that a policy sent as skewed.
 """
 
 import argparse
-import json
 import statistics
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import get_args
 
 from bench import PARTITIONS, checkpoint, create_topics, kafka, machine, preload, session
 from contenders import VALUE
@@ -26,8 +25,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from balajoin import clients, observed, output, query
+from balajoin import clients, output, query
 from balajoin.config import JoinSettings, Kafka, Output, Skew, Stream
+from balajoin.report import BatchReport, Reports
 from balajoin.routing.rule import PolicyName
 
 _NODES = 4
@@ -45,19 +45,17 @@ class Run:
     busy: list[int] = field(default_factory=lambda: [0] * _NODES)
     skewed: list[int] = field(default_factory=lambda: [0] * _NODES)
 
-    def add(self, progress: Any) -> None:
-        self.totals["batches"] += bool(progress["numInputRows"])
-        sources, nodes = observed.values(progress, observed.SOURCES), observed.values(progress, observed.NODES)
-        self.totals.update({kind: sources.get(kind) or 0 for kind in ("probe_bytes", "build_bytes")})
-        for noted in _noted(sources, "source_"):
-            self.totals["signals"] += noted["signals"]
-            self.skewed = [rows + more for rows, more in zip(self.skewed, noted["skewed_rows"], strict=True)]
-        for noted in _noted(nodes, "node_"):
-            node = noted["node"]
-            self.totals.update({kind: noted[kind] for kind in ("replica_bytes", "pulls")})
-            self.taken[node] += noted["probe_rows"] + noted["build_rows"] + noted["replica_rows"]
-            self.pairs[node] += noted["pairs"]
-            self.busy[node] += noted["busy_us"]
+    def add(self, report: BatchReport) -> None:
+        self.totals["batches"] += any(read.rows for read in report.inputs)
+        self.totals.update({f"{kind}_bytes": sent for kind, sent in report.traffic.items()})
+        for source in report.sources:
+            self.totals["signals"] += source.signals
+            self.skewed = [rows + more for rows, more in zip(self.skewed, source.skewed_rows, strict=True)]
+        for node in report.nodes:
+            self.totals["pulls"] += node.pulls
+            self.taken[node.node] += node.probe_rows + node.build_rows + node.replica_rows
+            self.pairs[node.node] += node.pairs
+            self.busy[node.node] += node.busy_us
 
 
 def main() -> None:
@@ -116,14 +114,10 @@ def _run(spark: SparkSession, servers: Kafka, probe: str, policy: PolicyName, ba
         )
         running.processAllAvailable()
         run = Run(time.perf_counter() - began)
-        for progress in running.recentProgress:
-            run.add(progress)
+        for report in Reports(running).new():
+            run.add(report)
         running.stop()
     return run
-
-
-def _noted(values: dict[str, Any], prefix: str) -> list[dict[str, Any]]:
-    return [json.loads(text) for name, text in values.items() if name.startswith(prefix) and text]
 
 
 def _table(title: str, runs: dict[PolicyName, list[Run]], rows: int) -> Table:

@@ -3,6 +3,7 @@
 import logging
 import os
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from balajoin.clients import spark_writer_options
 from balajoin.errors import BalaJoinError, ConfigError
 from balajoin.failures import JVM_GONE, Place, explain
 from balajoin.progress import BatchLog
+from balajoin.report import BatchReport, Reports
 from balajoin.session import create_session
 from balajoin.settings import Config
 from balajoin.stopping import Interrupted, StopRequests, finish_batch_and_stop
@@ -40,7 +42,8 @@ def run(config: Config, path: Path | None = None, *, cache: Path | None = None, 
             spark = _session(config, cache or default_cache(os.environ), verbose)
             try:
                 requests.wait_for_batches()
-                return until_stopped(start(spark, config), requests)
+                listeners = [BatchLog((config.probe.topic, config.build.topic))]
+                return until_stopped(start(spark, config), requests, listeners)
             except (PySparkException, Py4JError, ConnectionError) as error:
                 raise _failure(error, config, file) from None
             finally:
@@ -87,17 +90,25 @@ def start(spark: SparkSession, config: Config) -> StreamingQuery:
     )
 
 
-def until_stopped(query: StreamingQuery, requests: StopRequests) -> int:
-    batches = BatchLog(query)
+def until_stopped(
+    query: StreamingQuery, requests: StopRequests, listeners: Sequence[Callable[[BatchReport], None]] = ()
+) -> int:
+    reports = Reports(query)
+
+    def tell() -> None:
+        for report in reports.new():
+            for listener in listeners:
+                listener(report)
+
     _logger.info("running name=%s; stop it with Ctrl-C or SIGTERM", query.name)
     while requests.count == 0 and query.isActive:
         time.sleep(_POLL_S)
-        batches.update()
+        tell()
     finished = True
     if query.isActive:
         _logger.info("stopping: the batch in flight is finished first")
         finished = finish_batch_and_stop(query, requests)
-        batches.update()
+        tell()
     failure = query.exception()
     if failure is not None:
         raise failure

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass, field
+from typing import Self
 
 
 @dataclass
@@ -28,3 +29,7 @@ class NodeStatistics:
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        return cls(**json.loads(text))

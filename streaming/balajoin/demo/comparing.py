@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from balajoin.demo.figures import Figures, balance_factor
+from balajoin.demo.figures import Figures
+from balajoin.report import balance_factor
 
 NONE = "–"
 _UNITS = ("B", "kB", "MB", "GB", "TB")

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from balajoin.demo.figures import Figures, HotKey
+from balajoin.demo.figures import Figures
+from balajoin.hot_keys import HotKey
 
 Phase = Literal["joining", "draining", "done"]
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass, field
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,3 +25,9 @@ class SourceStatistics:
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        content = json.loads(text)
+        hot_keys = [HotKey(**{**key, "nodes": tuple(key["nodes"])}) for key in content.pop("hot_keys")]
+        return cls(**content, hot_keys=hot_keys)
