@@ -16,10 +16,10 @@ from rich.console import Console
 
 from balajoin.compute.statistics import NodeStatistics
 from balajoin.demo.checking import Found, Pair, Verdict, compare, expected_pairs
-from balajoin.demo.comparing import comparison, size
+from balajoin.demo.comparing import comparison
 from balajoin.demo.display import lines
 from balajoin.demo.figures import Figures, shares
-from balajoin.demo.panel import bar, panel
+from balajoin.demo.panel import panel
 from balajoin.demo.picture import JoinPicture, Picture
 from balajoin.demo.policy_join import PolicyJoin
 from balajoin.demo.producing import clock_ms
@@ -92,14 +92,6 @@ def test_a_pair_and_its_id_belong_to_each_other(records: list[Found]) -> None:
 # --- what is shown ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("part", "drawn"),
-    [(0.0, ""), (1.0, "████"), (0.5, "██"), (1 / 32, "▏"), (0.6, "██▍"), (0.999, "████"), (-1.0, ""), (2.0, "████")],
-)
-def test_bars_are_drawn_in_eighths(part: float, drawn: str) -> None:
-    assert bar(part, 4) == drawn
-
-
 def test_shares_and_balance_before_and_after_the_first_rows() -> None:
     assert shares([0, 0]) == [0.0, 0.0]
     assert shares([3, 1]) == [0.75, 0.25]
@@ -108,16 +100,9 @@ def test_shares_and_balance_before_and_after_the_first_rows() -> None:
     assert balance_factor([2, 2]) == 0.0
 
 
-@pytest.mark.parametrize(
-    ("count", "written"), [(0, "0 B"), (999, "999 B"), (1_000, "1.0 kB"), (2_345_678, "2.3 MB"), (4.5e15, "4500.0 TB")]
-)
-def test_sizes_have_a_unit(count: int, written: str) -> None:
-    assert size(count) == written
-
-
 HASH = Figures((40, 80, 40), (0, 0, 0), {"probe": 900, "build": 50, "replica": 0})
 BALA = Figures((50, 60, 50), (10, 8, 9), {"probe": 1900, "build": 50, "replica": 70}, 5, 3, 20, 7)
-HOT = tuple((f"product-{number}", HotKey(number, 0.3 / (number + 1), (1, 0, 2))) for number in range(8))
+HOT = tuple(HotKey(number, 0.3 / (number + 1), (1, 0, 2), f"product-{number}") for number in range(8))
 
 
 def picture(*, ended: bool = False, drained: tuple[bool, bool] = (False, False)) -> Picture:
@@ -256,28 +241,12 @@ def test_figures_add_up_what_sources_and_nodes_tell() -> None:
     first = figures_after(
         Figures.none(2), **sent, sources=[source(0, 2, [3, 1])], nodes=[node(0, 1, 4, 2, 64), node(1, 2, 0, 1, 36)]
     )
-    assert first == Figures(
-        (5, 3), (3, 1), {"probe": 100, "build": 10, "replica": 100}, 2, 3, 4, 3, hot_keys_by_source={0: []}
-    )
+    assert first == Figures((5, 3), (3, 1), {"probe": 100, "build": 10, "replica": 100}, 2, 3, 4, 3)
     both = figures_after(first, **sent, sources=[None, source(1, 1, [0, 4])], nodes=[None, None])
     assert (both.node_rows, both.skewed_rows, both.signals, both.pulls) == ((10, 6), (3, 5), 3, 3)
     assert both.traffic == {"probe": 200, "build": 20, "replica": 100}
     nothing_ran = figures_after(both)
     assert (nothing_ran.node_rows, nothing_ran.traffic) == (both.node_rows, both.traffic)
-
-
-def test_hot_keys_are_those_of_all_sources_together() -> None:
-    def hot(hash_: int, rows: int, share: float, *nodes: int) -> SourceHotKey:
-        return SourceHotKey(hash_, rows, share, nodes)
-
-    figures = Figures.none(4)
-    lists = [[hot(7, 50, 0.5, 2, 0), hot(8, 10, 0.1, 1)], [hot(7, 150, 0.5, 2, 3), hot(9, 60, 0.2, 0)], []]
-    for number, keys in enumerate(lists):
-        figures = figures_after(figures, sources=[source(number, 0, [0] * 4, *keys)])
-    assert figures.hot_keys == [HotKey(7, 0.5, (2, 0, 3)), HotKey(9, 0.15, (0,)), HotKey(8, 0.025, (1,))]
-    later = figures_after(figures, sources=[source(1, 0, [0] * 4, hot(9, 90, 0.9, 0)), None])
-    assert later.hot_keys[0] == HotKey(9, 0.45, (0,))
-    assert [key.hash for key in later.hot_keys] == [9, 7, 8]
 
 
 class FakeOffsets:

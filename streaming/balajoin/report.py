@@ -152,7 +152,7 @@ class Reports:
         return progress["batchId"] > self._last_batch and "addBatch" in progress["durationMs"]
 
 
-def balance_factor(node_rows: Sequence[int]) -> float | None:
+def balance_factor(node_rows: Sequence[float]) -> float | None:
     """The paper's B: how far the least loaded node stays behind the most loaded; none before the first row."""
     most = max(node_rows, default=0)
     return (most - min(node_rows)) / most if most else None

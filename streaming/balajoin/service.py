@@ -18,11 +18,15 @@ from balajoin.check import missing_topics
 from balajoin.clients import spark_writer_options
 from balajoin.errors import BalaJoinError, ConfigError
 from balajoin.failures import JVM_GONE, Place, explain
+from balajoin.live.onlookers import Onlookers
+from balajoin.live.telling import Telling
 from balajoin.progress import BatchLog
 from balajoin.report import BatchReport, Reports
 from balajoin.session import create_session
 from balajoin.settings import Config
 from balajoin.stopping import Interrupted, StopRequests, finish_batch_and_stop
+
+Listener = Callable[[BatchReport], None]
 
 _logger = logging.getLogger(__name__)
 _POLL_S = 0.2
@@ -39,18 +43,30 @@ def run(config: Config, path: Path | None = None, *, cache: Path | None = None, 
         try:
             spark_writer_options(config.kafka)
             require_topics(config, file)
-            spark = _session(config, cache or default_cache(os.environ), verbose)
-            try:
-                requests.wait_for_batches()
-                listeners = [BatchLog((config.probe.topic, config.build.topic))]
-                return until_stopped(start(spark, config), requests, listeners)
-            except (PySparkException, Py4JError, ConnectionError) as error:
-                raise _failure(error, config, file) from None
-            finally:
-                with suppress(Py4JError, ConnectionError):  # the JVM may be what died
-                    spark.stop()
+            with Onlookers(config.page.address, Path(config.run.record) if config.run.record else None) as onlookers:
+                if onlookers.url:
+                    _logger.info("live page at %s", onlookers.url)
+                listeners: list[Listener] = [
+                    BatchLog((config.probe.topic, config.build.topic)),
+                    Telling.of(config, onlookers.listeners),
+                ]
+                return _run(config, file, cache or default_cache(os.environ), verbose, requests, listeners)
         except Interrupted:
             return STOPPED
+
+
+def _run(
+    config: Config, file: str, cache: Path, verbose: bool, requests: StopRequests, listeners: Sequence[Listener]
+) -> int:
+    spark = _session(config, cache, verbose)
+    try:
+        requests.wait_for_batches()
+        return until_stopped(start(spark, config), requests, listeners)
+    except (PySparkException, Py4JError, ConnectionError) as error:
+        raise _failure(error, config, file) from None
+    finally:
+        with suppress(Py4JError, ConnectionError):  # the JVM may be what died
+            spark.stop()
 
 
 def _session(config: Config, cache: Path, verbose: bool) -> SparkSession:

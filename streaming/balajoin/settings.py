@@ -24,6 +24,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from balajoin import durations
+from balajoin.address import Address, AddressError
 from balajoin.errors import ConfigError, Problem
 from balajoin.redaction import Redactor, is_secret, redact
 from balajoin.routing.rule import PolicyName
@@ -90,6 +91,15 @@ def _servers(written: str) -> str:
     return ",".join(servers)
 
 
+def _address(written: object) -> Address:
+    if isinstance(written, Address):
+        return written
+    try:
+        return Address.parse(str(written))
+    except AddressError as error:
+        raise wrong(str(error), '"127.0.0.1:8787"') from None
+
+
 def _flat_texts(table: object) -> object:
     """TOML reads `security.protocol = …` as nested tables, and writes numbers and booleans without quotes."""
     if not isinstance(table, Mapping):
@@ -124,6 +134,7 @@ Text = Annotated[str, StringConstraints(min_length=1)]
 Topic = Annotated[str, AfterValidator(_topic)]
 WholeNumber = Annotated[int, BeforeValidator(_no_boolean)]
 Milliseconds = Annotated[int, BeforeValidator(_duration_ms)]
+ListenAddress = Annotated[Address, BeforeValidator(_address), PlainSerializer(str)]
 Texts = Annotated[Mapping[str, str], BeforeValidator(_flat_texts)]
 ClientOptions = Annotated[Texts, AfterValidator(_no_options_of_ours), PlainSerializer(redact)]
 SparkConf = Annotated[Texts, AfterValidator(_no_conf_of_ours), PlainSerializer(redact)]
@@ -233,8 +244,19 @@ class Run(_Settings):
     trigger_ms: Annotated[Milliseconds, Field(ge=0)] = Field(default=1_000, alias="trigger", examples=["1 s"])
     master: Text | None = Field(default=None, examples=["local[*,4]"])
     cache_dir: Text | None = Field(default=None, examples=["/var/cache/balajoin"])
+    record: Text | None = Field(default=None, examples=["run.jsonl"])
 
     if TYPE_CHECKING:  # durations are given as texts, and kept as numbers
+
+        def __init__(self, **settings: Any) -> None: ...
+
+
+class Page(_Settings):
+    """Where the live page is served; nowhere if left out."""
+
+    address: ListenAddress | None = Field(default=None, examples=["127.0.0.1:8787"])
+
+    if TYPE_CHECKING:  # given as a text, and kept as host and port
 
         def __init__(self, **settings: Any) -> None: ...
 
@@ -256,6 +278,7 @@ class Config(_Settings):
     join: JoinSettings
     output: Output
     run: Run
+    page: Page = Page()
     topics: TopicLayout = TopicLayout()
     spark: SparkConf = {}
 

@@ -2,7 +2,6 @@
 
 import threading
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from balajoin.live.moment import Moment
@@ -50,15 +49,12 @@ class Hub:
         with self._changed:
             return self._last, self._after(0)
 
-    def read(self, last: int, wait_s: float) -> Iterator[list[str]]:
-        """What came after line `last`, as it comes; nothing where `wait_s` passed without. Ends when it is closed."""
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._is_closed or self._last > last, wait_s)
-                lines, last = self._after(last), self._last
-                if self._is_closed and not lines:
-                    return
-            yield lines
+    def wait(self, last: int, wait_s: float) -> tuple[int, list[str]] | None:
+        """What comes after line `last`, and its last number; no line where `wait_s` pass without; None once closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed or self._last > last, wait_s)
+            lines = self._after(last)
+            return None if self._is_closed and not lines else (self._last, lines)
 
     def _after(self, number: int) -> list[str]:
         found = [line for past in self._past.values() for line in past.lines if line[0] > number]

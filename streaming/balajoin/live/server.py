@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from balajoin.errors import ConfigError, Problem
 from balajoin.address import Address
+from balajoin.errors import ConfigError, Problem
 from balajoin.live.hub import KEPT_BATCHES, Hub
 
 _logger = logging.getLogger(__name__)
@@ -109,7 +109,8 @@ class _Handler(BaseHTTPRequestHandler):
         last, lines = self.server.hub.past()
         past = f'{{"now_ms":{time.time_ns() // 1_000_000},"limit":{KEPT_BATCHES},"batches":[{",".join(lines)}]}}'
         self._write(f"retry: 2000\nevent: history\ndata: {past}\n\n")
-        for lines in self.server.hub.read(last, _HEARTBEAT_S):
+        while (news := self.server.hub.wait(last, _HEARTBEAT_S)) is not None:
+            last, lines = news
             self._write("".join(f"event: batch\ndata: {line}\n\n" for line in lines) or ": still here\n\n")
         self._write(f"event: end\ndata: {json.dumps('the service ended')}\n\n")
 
@@ -134,10 +135,8 @@ class LivePage:
             self._server = _Server(address, hub)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
-            problem = Problem(
-                "page.address", f"cannot listen on {address}: {reason}", "choose another port, or 0 for any that is free"
-            )
-            raise ConfigError([problem]) from None
+            hint = "choose another port, or 0 for any that is free"
+            raise ConfigError([Problem("page.address", f"cannot listen on {address}: {reason}", hint)]) from None
         self.address = address.with_port(self._server.server_address[1])
         self._thread = threading.Thread(target=self._server.serve_forever, name="live-page", daemon=True)
 

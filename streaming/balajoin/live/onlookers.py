@@ -1,0 +1,37 @@
+"""Whoever looks at the joins of this process: the live page, and a file that records them."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from balajoin.address import Address
+from balajoin.live.hub import Hub
+from balajoin.live.moment import Moment
+from balajoin.live.recording import Recording
+from balajoin.live.server import LivePage
+
+
+class Onlookers:
+    """Within its `with` block, `listeners` are to be told every moment of every join."""
+
+    listeners: list[Callable[[Moment], None]]
+    url: str | None = None
+    """Of the page."""
+
+    def __init__(self, page: Address | None, record: Path | None) -> None:
+        self._page = page
+        self._record = record
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        self.listeners = [Recording(self._record).add] if self._record else []
+        if self._page:
+            hub = Hub()
+            self.url = self._open.enter_context(LivePage(self._page, hub)).url
+            self.listeners.append(hub.add)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._open.close()
