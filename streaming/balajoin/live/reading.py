@@ -18,7 +18,10 @@ _LARGEST_LINE = 64 << 20
 
 
 def moments(url: str) -> Iterator[list[Moment]]:
-    """First all that the service still knows, then each batch as it ends. Raises when the service does."""
+    """First all that the service still knows, then each batch as it ends; none, now and then, while none does.
+
+    Raises when the service ends.
+    """
     base = url if "://" in url else f"http://{url}"
     try:
         # Without a proxy: the service is mostly on this machine.
@@ -41,7 +44,9 @@ def _events(stream: Any, base: str) -> Iterator[list[Moment]]:
     event = ""
     while line := stream.readline(_LARGEST_LINE):
         name, _, content = line.decode("utf-8", "replace").rstrip("\r\n").partition(": ")
-        if name == "event":
+        if not name and content:
+            yield []
+        elif name == "event":
             event = content
         elif name == "data" and event in ("history", "batch"):
             try:

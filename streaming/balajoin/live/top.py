@@ -1,7 +1,9 @@
 """`balajoin top`: what the page shows, in a terminal."""
 
+import time
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -15,7 +17,8 @@ from balajoin.live.drawing import OVERLOADED, bar, size, spark_line
 from balajoin.live.hub import KEPT_BATCHES
 from balajoin.live.moment import Moment, SkewedKey
 
-_WIDEST = 100
+_NARROWEST, _WIDEST = 76, 100
+_IDLE_AFTER_S = 15.0
 _LABEL = 16
 _FIGURES = 16
 _HOT_KEYS = 8
@@ -26,28 +29,47 @@ _NODES_OF_MATRIX = 32
 def show(console: Console, news: Iterable[Sequence[Moment]]) -> None:
     """Until `news` end; elsewhere than on a terminal only the first picture."""
     joins: defaultdict[str, deque[Moment]] = defaultdict(lambda: deque(maxlen=KEPT_BATCHES))
-    with Live(console=console, screen=console.is_terminal, auto_refresh=False, vertical_overflow="crop") as live:
+    heard_s: dict[str, float] = {}
+    with Live(console=console, screen=console.is_terminal, auto_refresh=False, vertical_overflow="ellipsis") as live:
         for moments in news:
             for moment in moments:
                 joins[moment.join].append(moment)
-            live.update(picture(joins.values(), console.width), refresh=console.is_terminal)
+                heard_s[moment.join] = time.monotonic()
+            shown = [Join(list(past), time.monotonic() - heard_s[join]) for join, past in joins.items()]
+            live.update(picture(shown, console.width), refresh=console.is_terminal)
             if not console.is_terminal and joins:
                 break
 
 
-def picture(joins: Iterable[Sequence[Moment]], width: int) -> RenderableType:
-    panels = [_panel(moments, min(width, _WIDEST)) for moments in joins]
-    return Group(*panels) if panels else Text("connected; no batch has ended yet")
+@dataclass(frozen=True)
+class Join:
+    moments: Sequence[Moment]
+    silent_s: float
+    """Since the last of them came."""
 
 
-def _panel(moments: Sequence[Moment], width: int) -> Panel:
+def picture(joins: Sequence[Join], width: int) -> RenderableType:
+    if not joins:
+        return Text("connected; no batch has ended yet")
+    columns = max(min(width // _NARROWEST, len(joins)), 1)
+    panels = [_panel(join, min(width // columns, _WIDEST)) for join in joins]
+    table = Table.grid()
+    for at in range(0, len(panels), columns):
+        table.add_row(*panels[at : at + columns])
+    return table
+
+
+def _panel(join: Join, width: int) -> Panel:
+    moments = join.moments
     last, recent = moments[-1], window.last_minute(moments)
-    rows_in, pairs_out = window.speeds(moments)
+    is_idle = join.silent_s > _IDLE_AFTER_S
+    rows_in, pairs_out = (0.0, 0.0) if is_idle else window.speeds(moments)
+    age = f", {join.silent_s:.0f} s ago" if is_idle else ""
     inner = width - 6
     head = _grid()
     head.add_row("rows in", f"{rows_in:,.0f}/s")
     head.add_row("pairs out", f"{pairs_out:,.0f}/s")
-    head.add_row("last batch", f"{last.batch:,}, took {last.duration_ms / 1000:.1f} s")
+    head.add_row("last batch", f"{last.batch:,}, took {last.duration_ms / 1000:.1f} s{age}")
     head.add_row("stored, late", f"{last.stored_rows:,} rows, {sum(each.late_rows for each in recent):,}")
     head.add_row("B, skewed rows", _balance(moments, inner - _LABEL))
     head.add_row("B, all rows", _factor(last.b_all))
