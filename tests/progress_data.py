@@ -7,10 +7,9 @@ from typing import Any
 from pyspark.sql import Row
 
 from balajoin.compute.statistics import NodeStatistics
-from balajoin.observed import NODES, SOURCES
+from balajoin.observed import NODES, PACKED, SOURCES
 from balajoin.routing.statistics import SourceStatistics
-
-Topics = Mapping[str, Mapping[int, int]]
+from balajoin.sides import Side
 
 
 def read(topic: str, start: Mapping[int, int] | None, end: Mapping[int, int], **more: Any) -> dict[str, Any]:
@@ -33,6 +32,7 @@ def ended(
     second: int = 0,
     *,
     inputs: Sequence[dict[str, Any]] = (),
+    entered: Mapping[Side, tuple[int | None, int | None]] | None = None,
     rows: Sequence[int] = (),
     probe_bytes: int | None = 0,
     build_bytes: int | None = 0,
@@ -40,6 +40,7 @@ def ended(
     nodes: Sequence[NodeStatistics | None] = (),
     durations_ms: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
+    """`entered` holds the rows and the dead letters of each stream."""
     told: dict[str, Any] = {f"rows_{node}": count for node, count in enumerate(rows)}
     told.update(probe_bytes=probe_bytes, build_bytes=build_bytes)
     told.update({f"source_{at}": source and source.to_json() for at, source in enumerate(sources)})
@@ -54,7 +55,11 @@ def ended(
         "durationMs": durations_ms or {"addBatch": 90, "triggerExecution": 100},
         "sink": {"numOutputRows": -1},
         "sources": list(inputs),
-        "observedMetrics": {SOURCES: Row(**told), **({NODES: Row(**done)} if done else {})},
+        "observedMetrics": {
+            **{PACKED[side]: Row(rows=alive, dead=dead) for side, (alive, dead) in (entered or {}).items()},
+            SOURCES: Row(**told),
+            **({NODES: Row(**done)} if done else {}),
+        },
     }
 
 

@@ -225,7 +225,7 @@ def test_batches_are_added_up_once_each_and_idling_never() -> None:
 
 
 def source(number: int, signals: int, skewed_rows: list[int], *hot_keys: SourceHotKey) -> SourceStatistics:
-    return SourceStatistics(number, skewed_rows, signals, list(hot_keys))
+    return SourceStatistics(number, skewed_rows, signals=signals, hot_keys=list(hot_keys))
 
 
 def figures_after(figures: Figures, **told: Any) -> Figures:

@@ -27,7 +27,14 @@ HOT_KEYS = st.builds(
 def source_notes(draw: st.DrawFn) -> list[SourceStatistics | None]:
     rows = st.lists(COUNTS, min_size=NODES, max_size=NODES)
     return [
-        SourceStatistics(number, draw(rows), draw(COUNTS), draw(st.lists(HOT_KEYS, max_size=3)))
+        SourceStatistics(
+            number,
+            draw(rows),
+            loads=draw(rows | st.just([])),
+            signals=draw(COUNTS),
+            signal_bytes=draw(COUNTS),
+            hot_keys=draw(st.lists(HOT_KEYS, max_size=3)),
+        )
         if draw(st.booleans())
         else None
         for number in range(draw(st.integers(0, 3)))
@@ -36,10 +43,15 @@ def source_notes(draw: st.DrawFn) -> list[SourceStatistics | None]:
 
 @st.composite
 def node_notes(draw: st.DrawFn) -> list[NodeStatistics | None]:
-    names = ("pairs", "pulls", "replica_bytes", "stored_rows")
+    names = ("pairs", "pulls", "replica_bytes", "signal_bytes", "stored_rows")
     watermarks = st.fixed_dictionaries({"probe": st.integers(), "build": st.integers()})
     return [
-        NodeStatistics(node, **{name: draw(COUNTS) for name in names}, watermarks=draw(watermarks))
+        NodeStatistics(
+            node,
+            **{name: draw(COUNTS) for name in names},
+            pull_waits=draw(st.lists(COUNTS)),
+            watermarks=draw(watermarks),
+        )
         if draw(st.booleans())
         else None
         for node in range(NODES)
@@ -57,12 +69,16 @@ def test_what_operators_note_comes_out_as_they_noted_it(
     assert report.nodes == tuple(known_nodes)
     assert report.routed_rows == tuple(rows)
     replica_bytes = sum(node.replica_bytes for node in known_nodes)
-    assert report.traffic == {"probe": probe, "build": build, "replica": replica_bytes}
+    signal_bytes = sum(teller.signal_bytes for teller in (*known_sources, *known_nodes))
+    assert report.traffic == {"probe": probe, "build": build, "replica": replica_bytes, "signal": signal_bytes}
     assert report.rows_out == sum(node.pairs for node in known_nodes)
     by_node = [sum(source.skewed_rows[node] for source in known_sources) for node in range(NODES)]
     assert report.skewed_rows == (tuple(by_node) if known_sources else ())
-    assert report.balance == balance_factor(by_node)
-    assert report.balance_by_source == {source.source: balance_factor(source.skewed_rows) for source in known_sources}
+    balanced = [[(source.loads or source.skewed_rows)[node] for source in known_sources] for node in range(NODES)]
+    assert report.balance == balance_factor([sum(rows) for rows in balanced])
+    assert report.balance_by_source == {
+        source.source: balance_factor(source.loads or source.skewed_rows) for source in known_sources
+    }
 
 
 PARTITIONS = st.dictionaries(st.integers(0, 3), st.tuples(COUNTS, COUNTS, COUNTS), min_size=1)
@@ -90,6 +106,11 @@ def test_rows_in_are_what_lies_between_offsets_and_lag_what_lies_behind(
         ("control", sum(counts[2] for counts in control.values())),
     ]
     assert [read.consumed for read in report.inputs] == [offsets(views, 2), offsets(control, 2)]
+
+
+def test_rows_enter_or_are_dead_letters() -> None:
+    report = BatchReport.of(ended(0, entered={"probe": (7, None), "build": (None, 3)}))
+    assert (report.entered_rows, report.dead_letters) == ({"probe": 7, "build": 0}, {"probe": 0, "build": 3})
 
 
 def test_a_partition_that_came_later_is_read_from_its_beginning() -> None:

@@ -1,6 +1,7 @@
 """What the operators tell of each batch, in the query's progress: Spark carries it to the driver with the batch itself.
 
-`observedMetrics` holds, under SOURCES, what routers sent: `rows_j` to node j, `probe_bytes` and `build_bytes` to other
+`observedMetrics` holds, under PACKED of each stream, the `rows` that entered and the `dead` ones that did not; under
+SOURCES, what routers sent: `rows_j` to node j, `probe_bytes` and `build_bytes` to other
 nodes than the source's own, and `source_i`, source i's `SourceStatistics` in JSON; under NODES, `node_j`, node j's
 `NodeStatistics`. Null where one had nothing to do.
 """
@@ -11,9 +12,18 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from balajoin.labels import node_labels
+from balajoin.sides import SIDES, Side
 
+PACKED: dict[Side, str] = {side: f"balajoin_{side}" for side in SIDES}
 SOURCES = "balajoin_sources"
 NODES = "balajoin_nodes"
+
+
+def packed(blocks: DataFrame, side: Side) -> DataFrame:
+    """Takes the rows out that hold no block."""
+    return blocks.observe(PACKED[side], *[F.sum(count).alias(count) for count in ("rows", "dead")]).filter(
+        "block is not null"
+    )
 
 
 def sources(routed: DataFrame, nodes: int, partitions: int) -> DataFrame:

@@ -50,7 +50,8 @@ def join(
     def packed(side: Side, stream: Stream, typed: edge.Typed) -> DataFrame:
         packer = Packer(side, stream.topic, settings.nodes, settings.dead_letter_topic, publisher)
         records = edge.records(spark, stream.topic, kafka, stream.starting_offsets, settings.max_rows_per_batch)
-        return edge.rows(records, side, stream, typed, hash_bits).mapInArrow(packer.as_function(), PACKED)
+        blocks = edge.rows(records, side, stream, typed, hash_bits).mapInArrow(packer.as_function(), PACKED)
+        return observed.packed(blocks, side)
 
     router = Router(
         policy=settings.policy,

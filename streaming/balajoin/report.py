@@ -1,7 +1,7 @@
 """What one batch did, read from the query's progress: Spark's own figures, and the notes of the operators."""
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol, Self, TypeVar
@@ -9,6 +9,7 @@ from typing import Any, Protocol, Self, TypeVar
 from balajoin import observed
 from balajoin.compute.statistics import NodeStatistics
 from balajoin.routing.statistics import SourceStatistics
+from balajoin.sides import SIDES, Side
 
 Offsets = Mapping[int, int]  # by partition
 Note = TypeVar("Note")
@@ -52,6 +53,12 @@ class BatchReport:
     inputs: tuple[Input, ...]
     """Probe, build, control and replica topic, in this order; without those that nothing is known of yet."""
 
+    entered_rows: Mapping[Side, int]
+    """By stream, those with key and time."""
+
+    dead_letters: Mapping[Side, int]
+    """By stream, those without."""
+
     routed_rows: tuple[int, ...]
     """Rows that the sources sent to each node, of both streams; empty where they had none."""
 
@@ -68,6 +75,7 @@ class BatchReport:
     @classmethod
     def of(cls, progress: Mapping[str, Any]) -> Self:
         sent, done = (observed.values(progress, name) for name in (observed.SOURCES, observed.NODES))
+        entered = {side: observed.values(progress, observed.PACKED[side]) for side in SIDES}
         durations = {name: int(ms) for name, ms in progress["durationMs"].items()}
         duration_ms = durations.pop("triggerExecution", 0)
         return cls(
@@ -79,6 +87,8 @@ class BatchReport:
             duration_ms=duration_ms,
             phases_ms=durations,
             inputs=tuple(_inputs(progress["sources"])),
+            entered_rows={side: entered[side].get("rows") or 0 for side in SIDES},
+            dead_letters={side: entered[side].get("dead") or 0 for side in SIDES},
             routed_rows=tuple(sent.get(f"rows_{node}") or 0 for node in range(_count(sent, "rows_"))),
             probe_bytes=sent.get("probe_bytes") or 0,
             build_bytes=sent.get("build_bytes") or 0,
@@ -99,22 +109,32 @@ class BatchReport:
         return sum(node.replica_bytes for node in self.nodes)
 
     @property
+    def signal_bytes(self) -> int:
+        return sum(teller.signal_bytes for tellers in (self.sources, self.nodes) for teller in tellers)
+
+    @property
     def traffic(self) -> dict[str, int]:
         """Bytes that left the node they were on, by kind."""
-        return {"probe": self.probe_bytes, "build": self.build_bytes, "replica": self.replica_bytes}
+        return {
+            "probe": self.probe_bytes,
+            "build": self.build_bytes,
+            "replica": self.replica_bytes,
+            "signal": self.signal_bytes,
+        }
 
     @property
     def skewed_rows(self) -> tuple[int, ...]:
         """Rows that each node got because their key is skewed."""
-        return tuple(map(sum, zip(*(source.skewed_rows for source in self.sources), strict=True)))
+        return _by_node(source.skewed_rows for source in self.sources)
 
     @property
     def balance(self) -> float | None:
-        return balance_factor(self.skewed_rows)
+        """B of the sources that had rows."""
+        return balance(self.sources)
 
     @property
     def balance_by_source(self) -> dict[int, float | None]:
-        return {source.source: balance_factor(source.skewed_rows) for source in self.sources}
+        return {source.source: balance([source]) for source in self.sources}
 
     def rows_in(self, topics: Collection[str]) -> int:
         """Of these topics: a join reads topics of its own too, and their records are no rows."""
@@ -152,10 +172,19 @@ class Reports:
         return progress["batchId"] > self._last_batch and "addBatch" in progress["durationMs"]
 
 
+def balance(sources: Iterable[SourceStatistics]) -> float | None:
+    """B of what these sources sent: as their policy counts it or, where it does not, in the batch that they tell of."""
+    return balance_factor(_by_node(source.loads or source.skewed_rows for source in sources))
+
+
 def balance_factor(node_rows: Sequence[float]) -> float | None:
     """The paper's B: how far the least loaded node stays behind the most loaded; none before the first row."""
     most = max(node_rows, default=0)
     return (most - min(node_rows)) / most if most else None
+
+
+def _by_node(lists: Iterable[Sequence[int]]) -> tuple[int, ...]:
+    return tuple(map(sum, zip(*lists, strict=True)))
 
 
 def _inputs(sources: Sequence[Mapping[str, Any]]) -> Iterator[Input]:

@@ -13,12 +13,24 @@ class NodeStatistics:
     replica_rows: int = 0
     pairs: int = 0
     late_rows: int = 0
+    late_build_rows: int = 0
+    """Of `late_rows`."""
+
     stored_rows: int = 0
     stored_bytes: int = 0
     pulls: int = 0
     pulled_rows: int = 0
     forwarded_rows: int = 0
     replica_bytes: int = 0
+    repeated_signals: int = 0
+    """For build rows that should have come long ago."""
+
+    signal_bytes: int = 0
+    """Of the repeated ones."""
+
+    pull_waits: list[int] = field(default_factory=list)
+    """At index *b*, of how many keys probe rows waited *b* batches for the build rows that have come now."""
+
     leases: int = 0
     pins: int = 0
     foreign_records: int = 0

@@ -6,7 +6,7 @@ from typing import Self
 
 from balajoin.report import BatchReport
 
-_KINDS = ("probe", "build", "replica")
+_KINDS = ("probe", "build", "replica")  # signals are too few to show
 
 
 @dataclass(frozen=True)

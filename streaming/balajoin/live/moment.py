@@ -53,9 +53,11 @@ class Moment(_Line):
     """Of these, the rows of skewed keys."""
 
     b_all: Share | None
-    """B of all rows, and of skewed ones, over recent batches: the older, the less they count. None before the first."""
+    """B of all rows of recent batches: the older, the less they count. None before the first row."""
 
     b_skewed: Share | None
+    """B of skewed rows, as the policy counts them: what is to stay within ε. None where nothing is skewed."""
+
     traffic: dict[Shown, Count]
     """Bytes that left the node they were on, by kind."""
 

@@ -5,7 +5,8 @@ from typing import Self
 
 from balajoin.hot_keys import HotKeys
 from balajoin.live.moment import Moment, SkewedKey
-from balajoin.report import BatchReport, balance_factor
+from balajoin.report import BatchReport, balance, balance_factor
+from balajoin.routing.statistics import SourceStatistics
 from balajoin.settings import Config
 
 _HOT_KEYS = 32
@@ -31,7 +32,8 @@ class Telling:
         self._inputs = inputs
         self._listeners = listeners
         self._no_rows = (0,) * nodes
-        self._all_rows, self._skewed_rows = (_Fading(nodes, half_life_ms) for _ in range(2))
+        self._recent_rows = _Fading(nodes, half_life_ms)
+        self._sources: dict[int, SourceStatistics] = {}
         self._hot_keys = HotKeys()
         self._stored_rows: dict[int, int] = {}
 
@@ -54,9 +56,9 @@ class Telling:
 
     def _moment(self, report: BatchReport) -> Moment:
         ended_ms = round(report.ended.timestamp() * 1000)
-        node_rows, skewed_rows = report.routed_rows or self._no_rows, report.skewed_rows or self._no_rows
-        self._all_rows.add(ended_ms, node_rows)
-        self._skewed_rows.add(ended_ms, skewed_rows)
+        node_rows = report.routed_rows or self._no_rows
+        self._recent_rows.add(ended_ms, node_rows)
+        self._sources.update({source.source: source for source in report.sources})
         self._hot_keys.add(report)
         self._stored_rows.update({node.node: node.stored_rows for node in report.nodes})
         return Moment(
@@ -69,9 +71,9 @@ class Telling:
             rows_in=report.rows_in(self._inputs),
             pairs_out=report.rows_out,
             node_rows=node_rows,
-            skewed_rows=skewed_rows,
-            b_all=balance_factor(self._all_rows.values),
-            b_skewed=balance_factor(self._skewed_rows.values),
+            skewed_rows=report.skewed_rows or self._no_rows,
+            b_all=balance_factor(self._recent_rows.values),
+            b_skewed=balance(self._sources.values()),
             traffic=report.traffic,
             signals=sum(source.signals for source in report.sources),
             pulls=sum(node.pulls for node in report.nodes),

@@ -97,6 +97,7 @@ class Source:
             replace(hot, key=shown_key(samples[hot.hash])) if hot.hash in samples else hot
             for hot in self.policy.hot_keys()
         ]
+        self.statistics.loads = self.policy.loads()
         self.statistics.signals = len(self.signals)
         return parcels
 

@@ -16,7 +16,11 @@ class SourceStatistics:
     skewed_rows: list[int]
     """By node, as the balance factor counts them."""
 
+    loads: list[int] = field(default_factory=list)
+    """The same over recent batches, aged, where the policy keeps them below its balance; else empty."""
+
     signals: int = 0
+    signal_bytes: int = 0
     hot_keys: list[HotKey] = field(default_factory=list)
 
     def add_skewed(self, targets: NDArray[np.int32]) -> None:

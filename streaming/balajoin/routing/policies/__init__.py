@@ -56,6 +56,10 @@ class Policy(Protocol):
         """Skewed keys, most frequent first, at most 32."""
         ...
 
+    def loads(self) -> list[int]:
+        """Recent skewed rows by node, aged, of a policy that balances them; of others nothing."""
+        ...
+
 
 def make(name: PolicyName, nodes: int, source: int, rule: SkewRule, state: bytes | None = None) -> Policy:
     """The policy by its name, as it was when `state` was written; afresh where another policy wrote it."""
