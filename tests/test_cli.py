@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from balajoin import cli
+from balajoin.address import Address
 from balajoin.broker.jars import default_cache
 from balajoin.config import Config
 from balajoin.errors import BalaJoinError, ConfigError, KafkaError, Problem, SetupError
@@ -172,7 +173,8 @@ def test_demo_needs_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeModule(monkeypatch, "demo", main=main)
     monkeypatch.setenv("BALAJOIN_CACHE", "/somewhere")
     assert cli.main(["demo", "--seconds", "5", "--rate", "100"]) == 0
-    assert calls == [{"seconds": 5, "rate": 100, "cache": Path("/somewhere"), "verbose": False}]
+    told = {"seconds": 5, "rate": 100, "page": Address("127.0.0.1", 0), "record": None}
+    assert calls == [{**told, "cache": Path("/somewhere"), "verbose": False}]
 
 
 def test_ctrl_c_elsewhere_ends_without_a_trace(

@@ -13,6 +13,7 @@ from balajoin.address import Address, AddressError
 from balajoin.broker.jars import default_cache
 from balajoin.config import Config, lines_in, load, with_lines
 from balajoin.errors import BalaJoinError, ConfigError, Problem
+from balajoin.log_limit import LogLimit
 from balajoin.redaction import RedactingFormatter, Redactor
 
 _DONE, _FAILED, _WRONG_CONFIG, _INTERRUPTED = 0, 1, 2, 130
@@ -218,6 +219,8 @@ def _address(text: str) -> Address:
 def _log_to_stderr(redactor: Redactor, verbose: bool) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(RedactingFormatter(_LOG_LINE, redactor))
+    if not verbose:
+        handler.addFilter(LogLimit())
     logger = logging.getLogger("balajoin")
     logger.handlers = [handler]
     logger.propagate = False

@@ -1,6 +1,7 @@
 """A run, written down as it happens: one moment a line, of one join or of several."""
 
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,9 +20,11 @@ class Recording:
     def __init__(self, path: Path, *, setting: str = "run.record", largest_bytes: int = _LARGEST_BYTES) -> None:
         self._path = path
         self._largest_bytes = largest_bytes
+        self._is_torn = False
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.open("a").close()
+            _drop_torn_line(path)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise ConfigError([Problem(setting, f"cannot write {path}: {reason}", "name a file to be made")]) from None
@@ -30,6 +33,9 @@ class Recording:
         """The join goes on where it cannot be written, and the log tells that a line is missing."""
         line = f"{moment.model_dump_json()}\n".encode()
         try:
+            if self._is_torn:
+                _drop_torn_line(self._path)
+                self._is_torn = False
             with self._path.open("ab") as file:
                 if file.tell() > 0 and file.tell() + len(line) > self._largest_bytes:
                     self._path.replace(self._path.with_name(f"{self._path.name}.1"))
@@ -37,7 +43,18 @@ class Recording:
                 else:
                     file.write(line)
         except OSError as error:
+            self._is_torn = True
             _logger.warning("the recorded run lacks batch %s of %s: %s", moment.batch, moment.join, error)
+
+
+def _drop_torn_line(path: Path) -> None:
+    """What a crash or a full disk left of a line would spoil the next one."""
+    with path.open("rb+") as file:
+        end = file.seek(0, os.SEEK_END)
+        file.seek(max(end - 1, 0))
+        if file.read() not in (b"", b"\n"):
+            file.seek(0)
+            file.truncate(file.read().rfind(b"\n") + 1)
 
 
 def read(path: Path) -> Iterator[Moment]:
