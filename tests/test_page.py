@@ -1,7 +1,5 @@
 """The live page in a browser, as someone with a mouse, a phone or a screen reader meets it."""
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,6 +14,7 @@ from balajoin.address import Address
 from balajoin.live.hub import Hub
 from balajoin.live.moment import SkewedKey
 from balajoin.live.server import LivePage
+from debian_tools import tool
 from live_data import BEGIN_MS, moment, served
 
 _PATIENCE_S = 30
@@ -36,18 +35,12 @@ PHONE, DESKTOP = (375, 700), (1280, 800)
 
 @pytest.fixture(scope="session")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    browser, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if browser is None or driver is None:
-        reason = "Chromium and its driver are missing: run `make tools` as root"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
     options = webdriver.ChromeOptions()
-    options.binary_location = browser
+    options.binary_location = tool("chromium")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     for option in (*_OPTIONS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
         options.add_argument(option)
-    running = webdriver.Chrome(options=options, service=Service(driver))
+    running = webdriver.Chrome(options=options, service=Service(tool("chromedriver")))
     yield running
     running.quit()
 

@@ -12,13 +12,25 @@ from typing import Any
 
 from balajoin.errors import ConfigError, Problem
 from balajoin.redaction import is_secret, is_secret_variable
-from balajoin.settings import Config, JoinSettings, Kafka, Output, Run, Skew, Stream, TopicLayout, topic_clashes
+from balajoin.settings import (
+    Config,
+    JoinSettings,
+    Kafka,
+    Metrics,
+    Output,
+    Run,
+    Skew,
+    Stream,
+    TopicLayout,
+    topic_clashes,
+)
 from balajoin.toml_lines import line_of, locate
 
 __all__ = [
     "Config",
     "JoinSettings",
     "Kafka",
+    "Metrics",
     "Output",
     "Run",
     "Skew",

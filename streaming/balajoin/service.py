@@ -20,6 +20,7 @@ from balajoin.errors import BalaJoinError, ConfigError
 from balajoin.failures import JVM_GONE, Place, explain
 from balajoin.live.onlookers import Onlookers
 from balajoin.live.telling import Telling
+from balajoin.metrics.serving import served
 from balajoin.progress import BatchLog
 from balajoin.report import BatchReport, Reports
 from balajoin.session import create_session
@@ -43,11 +44,12 @@ def run(config: Config, path: Path | None = None, *, cache: Path | None = None, 
         try:
             spark_writer_options(config.kafka)
             require_topics(config, file)
-            with Onlookers(config.page.address, Path(config.run.record) if config.run.record else None) as onlookers:
+            with served(config) as metrics, Onlookers.of(config) as onlookers:
                 if onlookers.url:
                     _logger.info("live page at %s", onlookers.url)
                 listeners: list[Listener] = [
                     BatchLog((config.probe.topic, config.build.topic)),
+                    *metrics,
                     Telling.of(config, onlookers.listeners),
                 ]
                 return _run(config, file, cache or default_cache(os.environ), verbose, requests, listeners)
@@ -106,9 +108,7 @@ def start(spark: SparkSession, config: Config) -> StreamingQuery:
     )
 
 
-def until_stopped(
-    query: StreamingQuery, requests: StopRequests, listeners: Sequence[Callable[[BatchReport], None]] = ()
-) -> int:
+def until_stopped(query: StreamingQuery, requests: StopRequests, listeners: Sequence[Listener] = ()) -> int:
     reports = Reports(query)
 
     def tell() -> None:

@@ -252,9 +252,19 @@ class Run(_Settings):
 
 
 class Page(_Settings):
-    """Where the live page is served; nowhere if left out."""
+    """Where the live page is served; nowhere if left out. Port 0 takes any that is free."""
 
     address: ListenAddress | None = Field(default=None, examples=["127.0.0.1:8787"])
+
+    if TYPE_CHECKING:  # given as a text, and kept as host and port
+
+        def __init__(self, **settings: Any) -> None: ...
+
+
+class Metrics(_Settings):
+    """Where Prometheus finds the join's metrics; nowhere if left out. Port 0 takes any that is free."""
+
+    address: ListenAddress | None = Field(default=None, examples=["127.0.0.1:9464"])
 
     if TYPE_CHECKING:  # given as a text, and kept as host and port
 
@@ -278,6 +288,7 @@ class Config(_Settings):
     join: JoinSettings
     output: Output
     run: Run
+    metrics: Metrics = Metrics()
     page: Page = Page()
     topics: TopicLayout = TopicLayout()
     spark: SparkConf = {}

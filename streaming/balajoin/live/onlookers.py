@@ -11,6 +11,7 @@ from balajoin.live.hub import Hub
 from balajoin.live.moment import Moment
 from balajoin.live.recording import Recording
 from balajoin.live.server import LivePage
+from balajoin.settings import Config
 
 
 class Onlookers:
@@ -24,6 +25,10 @@ class Onlookers:
         self._page = page
         self._record = record
         self._open = ExitStack()
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        return cls(config.page.address, Path(config.run.record) if config.run.record else None)
 
     def __enter__(self) -> Self:
         self.listeners = [Recording(self._record).add] if self._record else []
