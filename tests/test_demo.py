@@ -27,6 +27,7 @@ from balajoin.demo.scenario import POLICIES, Scenario, configuration
 from balajoin.demo.summary import Joined, Summary
 from balajoin.demo.watching import Watch
 from balajoin.hot_keys import HotKey
+from balajoin.live import reading, recording
 from balajoin.report import BatchReport, balance_factor
 from balajoin.routing.policies import HotKey as SourceHotKey
 from balajoin.routing.statistics import SourceStatistics
@@ -353,8 +354,9 @@ def processes_of(folder: Path) -> list[str]:
     return found
 
 
-def test_the_demo_joins_checks_and_leaves_nothing(tmp_path: Path) -> None:
-    with demo(tmp_path, "--seconds", "5", "--rate", "500") as process:
+def test_the_demo_joins_checks_and_leaves_nothing(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    record = tmp_path_factory.mktemp("record") / "run.jsonl"
+    with demo(tmp_path, "--seconds", "5", "--rate", "500", "--record", str(record)) as process:
         out, err = process.communicate(timeout=_TIMEOUT_S)
     assert process.returncode == 0, out + err
     assert "2,750 rows (2,500 views, 250 prices)" in out
@@ -367,12 +369,23 @@ def test_the_demo_joins_checks_and_leaves_nothing(tmp_path: Path) -> None:
     assert [float(told["B, all rows"][at]) for at in (0, 1)] == [pytest.approx(0.5, abs=0.2), pytest.approx(0, abs=0.3)]
     assert err == ""
     assert_nothing_is_left(tmp_path)
+    pairs = int(told["pairs found"][0].replace(",", ""))
+    moments = list(recording.read(record))
+    for policy in POLICIES:
+        mine = [each for each in moments if each.policy == policy]
+        assert (sum(each.rows_in for each in mine), sum(each.pairs_out for each in mine)) == (2_750, pairs)
+        assert sum(sum(each.node_rows) for each in mine) == 2_750
+        assert [each.batch for each in mine] == sorted({each.batch for each in mine})
+        assert [key.key for key in mine[-1].hot_keys[:1]] == ([] if policy == "hash" else ["product-0"])
 
 
 def test_ctrl_c_ends_the_demo_and_leaves_nothing(tmp_path: Path) -> None:
     with demo(tmp_path, "--seconds", "600", "--rate", "500") as process:
         assert process.stdout is not None
+        address = next(told.split()[-1] for told in process.stdout if "in a browser" in told)
+        page = reading.moments(address)
         assert any("joining" in told for told in process.stdout)
+        assert next(moments for moments in page if moments)[0].join.startswith("balajoin-demo-")
         assert len(processes_of(tmp_path)) > 2
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=_TIMEOUT_S)

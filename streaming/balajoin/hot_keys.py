@@ -43,7 +43,7 @@ class HotKeys:
         return merged(self._by_source.values(), self._names)
 
 
-def merged(lists: Iterable[Sequence[SourceHotKey]], names: Mapping[int, str]) -> list[HotKey]:
+def merged(lists: Iterable[Sequence[SourceHotKey]], names: Mapping[int, str] | None = None) -> list[HotKey]:
     """Most frequent first; one list a source."""
     known = [keys for keys in lists if keys]
     total = sum(keys[0].rows / keys[0].share for keys in known)
@@ -53,4 +53,5 @@ def merged(lists: Iterable[Sequence[SourceHotKey]], names: Mapping[int, str]) ->
         rows[key.hash] = rows.get(key.hash, 0) + key.rows
         nodes.setdefault(key.hash, {}).update(dict.fromkeys(key.nodes))
     most_first = sorted(rows, key=lambda hash_: (-rows[hash_], hash_))
-    return [HotKey(hash_, rows[hash_] / total, tuple(nodes[hash_]), names.get(hash_, "")) for hash_ in most_first]
+    known_names = names or {}
+    return [HotKey(hash_, rows[hash_] / total, tuple(nodes[hash_]), known_names.get(hash_, "")) for hash_ in most_first]

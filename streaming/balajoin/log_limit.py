@@ -25,7 +25,7 @@ class LogLimit(logging.Filter):
         self._clock_s = clock_s
         self._kinds: OrderedDict[tuple[str, str], _Kind] = OrderedDict()
 
-    def filter(self, record: logging.LogRecord) -> bool | logging.LogRecord:
+    def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno != logging.WARNING:
             return True
         text, now_s = record.getMessage(), self._clock_s()
