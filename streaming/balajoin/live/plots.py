@@ -25,6 +25,7 @@ _OURS = "bala-join"
 _BLUE, _ORANGE, _QUIET = "#2069c4", "#b3540e", "#5c5b57"
 _OTHERS = ("#b3540e", "#0f7d6c", "#7a4bb8", "#8a6d00", "#b0336b", "#3d7a1f", "#5c5b57")
 _DASHES = ("-", "--", "-.", ":")
+_MARKERS = ("s", "^", "v", "D", "P", "X", "*")
 _STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
     "axes.spines.top": False,
@@ -106,8 +107,8 @@ def _rows_by_node(figure: "Figure", runs: Runs) -> None:
 def _balance_over_time(figure: "Figure", runs: Runs) -> None:
     figure.set_size_inches(7.5, 3.6)
     plot = figure.subplots()
-    for (name, moments), (colour, dash) in zip(runs.items(), _colours(runs), strict=True):
-        begin_ms = moments[0].ended_ms - moments[0].duration_ms
+    for (name, moments), (colour, dash, _) in zip(runs.items(), _looks(runs), strict=True):
+        begin_ms = next((each.ended_ms - each.duration_ms for each in moments if each.rows_in), 0)
         points = [((each.ended_ms - begin_ms) / 1000, each.b_all) for each in moments if each.b_all is not None]
         plot.plot(
             [seconds for seconds, _ in points],
@@ -119,14 +120,14 @@ def _balance_over_time(figure: "Figure", runs: Runs) -> None:
             marker="o" if len(points) == 1 else None,
         )
     _mark_epsilon(plot, runs)
-    plot.set(xlabel="seconds", ylabel="B of all rows", ylim=(0, 1))
+    plot.set(xlabel="seconds", ylabel="B of all rows", ylim=(0, 1), xlim=(0, None))
     figure.legend(loc="outside right upper", frameon=False)
 
 
 def _traffic_and_balance(figure: "Figure", runs: Runs) -> None:
     figure.set_size_inches(7.5, 3.6)
     plot = figure.subplots()
-    for (name, moments), (colour, _) in zip(runs.items(), _colours(runs), strict=True):
+    for (name, moments), (colour, _, marker) in zip(runs.items(), _looks(runs), strict=True):
         moved = sum(window.traffic(moments).values()) / max(sum(each.rows_in for each in moments), 1)
         plot.scatter(
             [moved], [balance_factor(window.node_rows(moments)) or 0], color=colour, s=60, label=name, zorder=3
@@ -134,7 +135,7 @@ def _traffic_and_balance(figure: "Figure", runs: Runs) -> None:
     _mark_epsilon(plot, runs)
     plot.grid(color="#dcdbd6", linewidth=0.7)
     plot.set(xlabel="bytes that left their node, a row", ylabel="B of all rows", ylim=(0, 1))
-    plot.set_xlim(left=0)
+    plot.set_xlim(0, plot.get_xlim()[1] * 1.05)
     figure.legend(loc="outside right upper", frameon=False)
 
 
@@ -143,10 +144,11 @@ def _mark_epsilon(plot: "Axes", runs: Runs) -> None:
         plot.axhline(epsilon, color=_QUIET, linewidth=1, linestyle="--", label=f"ε = {epsilon:g}")
 
 
-def _colours(runs: Runs) -> Iterator[tuple[str, str]]:
-    others = zip(cycle(_OTHERS), cycle(_DASHES))
+def _looks(runs: Runs) -> Iterator[tuple[str, str, str]]:
+    """A colour, a dash and a marker each, so that colour is not all that tells them apart."""
+    others = zip(cycle(_OTHERS), cycle(_DASHES), cycle(_MARKERS))
     for moments in runs.values():
-        yield (_BLUE, "-") if _policy(moments) == _OURS else next(others)
+        yield (_BLUE, "-", "o") if _policy(moments) == _OURS else next(others)
 
 
 _PICTURES: dict[str, Callable[["Figure", Runs], None]] = {

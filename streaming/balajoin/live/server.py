@@ -13,6 +13,7 @@ from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socketserver import TCPServer
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -56,6 +57,11 @@ class _Server(ThreadingHTTPServer):
         self.is_local = address.is_loopback
         self.readers = threading.BoundedSemaphore(_MOST_READERS)
         super().__init__((address.host, address.port), _Handler)
+
+    def server_bind(self) -> None:
+        """Without asking for the host's full name, as HTTPServer does: without a DNS server that takes seconds."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         _logger.debug("a request of %s failed", client_address, exc_info=True)
