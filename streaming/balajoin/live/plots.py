@@ -129,9 +129,8 @@ def _traffic_and_balance(figure: "Figure", runs: Runs) -> None:
     plot = figure.subplots()
     for (name, moments), (colour, _, marker) in zip(runs.items(), _looks(runs), strict=True):
         moved = sum(window.traffic(moments).values()) / max(sum(each.rows_in for each in moments), 1)
-        plot.scatter(
-            [moved], [balance_factor(window.node_rows(moments)) or 0], color=colour, s=60, label=name, zorder=3
-        )
+        balance = balance_factor(window.node_rows(moments)) or 0
+        plot.scatter([moved], [balance], color=colour, marker=marker, s=70, label=name, zorder=3)
     _mark_epsilon(plot, runs)
     plot.grid(color="#dcdbd6", linewidth=0.7)
     plot.set(xlabel="bytes that left their node, a row", ylabel="B of all rows", ylim=(0, 1))
