@@ -593,6 +593,12 @@ def test_runs_with_different_numbers_of_nodes_are_not_added_up(tmp_path: Path) -
         list(plots.draw([run], tmp_path))
 
 
+def test_a_batch_that_was_repeated_counts_once_and_a_change_of_policy_is_another_run(tmp_path: Path) -> None:
+    moments = [moment(0), moment(1, rows_in=5), moment(1), moment(2, policy="hash"), moment(3, policy="hash")]
+    runs = plots._runs([recorded(tmp_path, *moments)])
+    assert runs == {"hash": moments[3:], "bala-join": [moments[0], moments[2]]}
+
+
 def test_without_matplotlib_plot_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(SetupError, match=r"pip install 'balajoin\[plot\]'"):

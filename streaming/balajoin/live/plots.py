@@ -59,25 +59,26 @@ def draw(recorded: Sequence[Path], folder: Path) -> Iterator[Path]:
 
 
 def _runs(recorded: Sequence[Path]) -> Runs:
-    by_join: dict[str, list[Moment]] = defaultdict(list)
+    found: dict[tuple[str, str], list[Moment]] = defaultdict(list)
     for path in recorded:
         for moment in read(path):
-            by_join[moment.join].append(moment)
-    if not by_join:
+            run = found[moment.join, moment.policy]
+            if run and run[-1].batch == moment.batch:  # it was cut short, and repeated after a restart
+                run.pop()
+            run.append(moment)
+    if not found:
         raise BalaJoinError(f"no batch is recorded in {', '.join(map(str, recorded))}")
-    for join, moments in by_join.items():
-        moments.sort(key=lambda moment: (moment.ended_ms, moment.batch))
+    for (join, _), moments in found.items():
         if len({len(moment.node_rows) for moment in moments}) > 1:
             raise BalaJoinError(f"{join} was recorded with different numbers of nodes: plot those runs apart")
-    return dict(sorted(_named(by_join), key=lambda run: (_policy(run[1]) == _OURS, _policy(run[1]) != "hash", run[0])))
+    return dict(sorted(_named(found), key=lambda run: (_policy(run[1]) == _OURS, _policy(run[1]) != "hash", run[0])))
 
 
-def _named(by_join: Mapping[str, list[Moment]]) -> Iterator[tuple[str, list[Moment]]]:
+def _named(found: Mapping[tuple[str, str], list[Moment]]) -> Iterator[tuple[str, list[Moment]]]:
     """By the policy, where that tells them apart."""
-    policies = Counter(map(_policy, by_join.values()))
-    for join, moments in by_join.items():
-        policy = _policy(moments)
-        yield policy if policies[policy] == 1 else f"{policy} ({join})", moments
+    same_policy = Counter(policy for _, policy in found)
+    for (join, policy), moments in found.items():
+        yield policy if same_policy[policy] == 1 else f"{policy} ({join})", moments
 
 
 def _policy(moments: Sequence[Moment]) -> str:
