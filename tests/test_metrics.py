@@ -17,7 +17,7 @@ from balajoin import JoinSettings, SetupError, Stream
 from balajoin.compute.statistics import NodeStatistics
 from balajoin.metrics import Address, Exporter, JoinMetrics, follow
 from balajoin.metrics.catalogue import CATALOGUE, HOT_KEYS
-from balajoin.report import BatchReport
+from balajoin.report import BatchReport, Reports
 from balajoin.routing.policies import HotKey
 from balajoin.routing.statistics import SourceStatistics
 from debian_tools import tool
@@ -302,6 +302,20 @@ def test_a_query_is_followed_to_its_last_batch() -> None:
     with follow(query, metrics):
         query.recentProgress.append(BUSY_BATCH)
     assert told(metrics)["balajoin_pulls_total", "clicks"] == 1
+
+
+def test_a_query_that_idles_is_known_to_be_alive() -> None:
+    query, metrics = FakeQuery(), join_metrics()
+    reports = Reports(query)
+    query.recentProgress.append(ended(0, 5))
+    reports.tell([metrics])
+    query.recentProgress.append(ended(1, 40, durations_ms={"triggerExecution": 3}))
+    reports.tell([metrics])
+    reports.tell([metrics])
+    found = told(metrics, "join")
+    idled_s = found["balajoin_last_progress_timestamp_seconds",] - found["balajoin_last_batch_timestamp_seconds",]
+    assert idled_s == pytest.approx(34.9)
+    assert found["balajoin_batch_duration_seconds_count",] == 1
 
 
 def test_promtool_finds_nothing_to_complain_about() -> None:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 from balajoin import observed
 from balajoin.compute.statistics import NodeStatistics
@@ -148,6 +148,16 @@ class Query(Protocol):
     def recentProgress(self) -> Any: ...  # noqa: N802
 
 
+Listener = Callable[[BatchReport], None]
+
+
+@runtime_checkable
+class Idles(Protocol):
+    """A listener that also wants to know that a query without rows still looks for some."""
+
+    def idle(self, at: datetime) -> None: ...
+
+
 class Reports:
     """The batches of a running query, each once, as long as it is asked more often than Spark forgets them."""
 
@@ -166,6 +176,16 @@ class Reports:
         if reports:
             self._last_batch = reports[-1].batch
         return reports
+
+    def tell(self, listeners: Iterable[Listener]) -> None:
+        """The same to whoever listens."""
+        seen = self._last_seen
+        reports = self.new()
+        for listener in listeners:
+            for report in reports:
+                listener(report)
+            if isinstance(listener, Idles) and not reports and self._last_seen not in (None, seen):
+                listener.idle(datetime.fromisoformat(self._last_seen))
 
     def _is_new(self, progress: Mapping[str, Any]) -> bool:
         """An idle query reports now and then too, under the number of the batch that is still to come."""

@@ -3,7 +3,7 @@
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,12 +22,10 @@ from balajoin.live.onlookers import Onlookers
 from balajoin.live.telling import Telling
 from balajoin.metrics.serving import served
 from balajoin.progress import BatchLog
-from balajoin.report import BatchReport, Reports
+from balajoin.report import Listener, Reports
 from balajoin.session import create_session
 from balajoin.settings import Config
 from balajoin.stopping import Interrupted, StopRequests, finish_batch_and_stop
-
-Listener = Callable[[BatchReport], None]
 
 _logger = logging.getLogger(__name__)
 _POLL_S = 0.2
@@ -110,21 +108,15 @@ def start(spark: SparkSession, config: Config) -> StreamingQuery:
 
 def until_stopped(query: StreamingQuery, requests: StopRequests, listeners: Sequence[Listener] = ()) -> int:
     reports = Reports(query)
-
-    def tell() -> None:
-        for report in reports.new():
-            for listener in listeners:
-                listener(report)
-
     _logger.info("running name=%s; stop it with Ctrl-C or SIGTERM", query.name)
     while requests.count == 0 and query.isActive:
         time.sleep(_POLL_S)
-        tell()
+        reports.tell(listeners)
     finished = True
     if query.isActive:
         _logger.info("stopping: the batch in flight is finished first")
         finished = finish_batch_and_stop(query, requests)
-        tell()
+        reports.tell(listeners)
     failure = query.exception()
     if failure is not None:
         raise failure

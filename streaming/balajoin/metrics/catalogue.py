@@ -96,5 +96,8 @@ BATCH_SECONDS = _histogram(
 )
 PHASE_SECONDS = _counter("balajoin_batch_phase_seconds_total", "Time of batches by Spark's phases.", "phase")
 LAST_BATCH = _gauge("balajoin_last_batch_timestamp_seconds", "When the last batch ended.")
+LAST_PROGRESS = _gauge(
+    "balajoin_last_progress_timestamp_seconds", "When a batch last ended, or the query last looked for rows in vain."
+)
 
 CATALOGUE: tuple[Metric, ...] = tuple(value for value in globals().values() if isinstance(value, Metric))

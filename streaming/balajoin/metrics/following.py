@@ -2,29 +2,24 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
-from balajoin.report import BatchReport, Query, Reports
+from balajoin.report import Listener, Query, Reports
 
 _logger = logging.getLogger(__name__)
 _POLL_S = 0.2
 
 
 @contextmanager
-def follow(query: Query, *listeners: Callable[[BatchReport], None]) -> Iterator[None]:
+def follow(query: Query, *listeners: Listener) -> Iterator[None]:
     """Within, a thread tells the listeners of every batch; of the last ones too, when it is left."""
     reports, ending = Reports(query), threading.Event()
-
-    def tell() -> None:
-        for report in reports.new():
-            for listener in listeners:
-                listener(report)
 
     def watch() -> None:
         while not ending.wait(_POLL_S):
             try:
-                tell()
+                reports.tell(listeners)
             except Exception as error:  # a query that fails is reported by whoever waits for it
                 _logger.warning("no reports of the query any more: %s", error)
                 return
@@ -36,4 +31,4 @@ def follow(query: Query, *listeners: Callable[[BatchReport], None]) -> Iterator[
     finally:
         ending.set()
         thread.join()
-        tell()
+        reports.tell(listeners)

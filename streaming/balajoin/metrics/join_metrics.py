@@ -93,6 +93,10 @@ class JoinMetrics:
             if executors is not None:
                 self._set(catalogue.EXECUTORS, executors)
 
+    def idle(self, at: datetime) -> None:
+        with self._lock:
+            self._set(catalogue.LAST_PROGRESS, at.timestamp())
+
     def _begin(self, settings: JoinSettings) -> None:
         self._set(catalogue.BUILD_INFO, 1, _version(), pyspark.__version__, platform.python_version())
         self._set(catalogue.JOIN_INFO, 1, settings.policy, self._topics["probe"], self._topics["build"])
@@ -176,7 +180,8 @@ class JoinMetrics:
         self._observe(catalogue.BATCH_SECONDS, report.duration_ms / 1000)
         for phase, ms in report.phases_ms.items():
             self._add(catalogue.PHASE_SECONDS, ms / 1000, phase)
-        self._set(catalogue.LAST_BATCH, report.ended.timestamp())
+        for last in (catalogue.LAST_BATCH, catalogue.LAST_PROGRESS):
+            self._set(last, report.ended.timestamp())
         self._ended[report.batch] = report.ended
         self._ended.pop(report.batch - _REMEMBERED_BATCHES, None)
 
