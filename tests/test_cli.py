@@ -12,6 +12,8 @@ from balajoin.broker.jars import default_cache
 from balajoin.config import Config
 from balajoin.errors import BalaJoinError, ConfigError, KafkaError, Problem, SetupError
 
+pytestmark = pytest.mark.usefixtures("untouched_logging")
+
 SECRET = "s3cret-hunter2"
 TEXT = """\
 [kafka]
@@ -29,15 +31,6 @@ topic = "joined"
 [run]
 checkpoint = "/var/lib/balajoin"
 """
-
-
-@pytest.fixture(autouse=True)
-def _untouched_logging(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (None, "balajoin"):
-        logger = logging.getLogger(name)
-        monkeypatch.setattr(logger, "handlers", list(logger.handlers))
-        monkeypatch.setattr(logger, "propagate", logger.propagate)
-        monkeypatch.setattr(logger, "level", logger.level)
 
 
 @pytest.fixture

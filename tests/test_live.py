@@ -37,6 +37,8 @@ from balajoin.routing.statistics import SourceStatistics
 from live_data import ANYWHERE, BEGIN_MS, moment, served
 from progress_data import ended, read
 
+pytestmark = pytest.mark.usefixtures("untouched_logging")
+
 _TIMEOUT_S = 20
 
 # --- addresses --------------------------------------------------------------------------------------------------------
@@ -337,6 +339,17 @@ def test_a_port_that_is_taken_is_one_clear_problem() -> None:
         f"page.address: cannot listen on 127.0.0.1:{port}: address already in use "
         "(choose another port, or 0 for any that is free)"
     )
+
+
+def test_a_port_or_file_that_the_demo_cannot_have_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert cli.main(["demo", "--page", f"127.0.0.1:{port}"]) == 2
+    assert f"balajoin: --page: cannot listen on 127.0.0.1:{port}: address already in use" in capsys.readouterr().err
+    assert cli.main(["demo", "--record", str(tmp_path)]) == 2
+    assert f"balajoin: --record: cannot write {tmp_path}: is a directory" in capsys.readouterr().err
 
 
 def test_onlookers_are_the_page_the_record_both_or_none(tmp_path: Path) -> None:

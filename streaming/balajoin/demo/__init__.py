@@ -22,7 +22,7 @@ def main(
     display.say(scenario.introduction)
     from balajoin.demo.running import run  # Spark's libraries take a second, in which something should be on screen
 
-    with Onlookers(page, record) as onlookers:
+    with Onlookers(page, record, ("--page", "--record")) as onlookers:
         if onlookers.url:
             display.say(f"Watch it in a browser at [bold]{escape(onlookers.url)}[/]\n")
         return run(scenario, display, onlookers.listeners, cache=cache, verbose=verbose)

@@ -15,15 +15,21 @@ from balajoin.settings import Config
 
 
 class Onlookers:
-    """Within its `with` block, `listeners` are to be told every moment of every join."""
+    """Within its `with` block, `listeners` are to be told every moment of every join.
+
+    `settings` is what errors call the two.
+    """
 
     listeners: list[Callable[[Moment], None]]
     url: str | None = None
     """Of the page."""
 
-    def __init__(self, page: Address | None, record: Path | None) -> None:
+    def __init__(
+        self, page: Address | None, record: Path | None, settings: tuple[str, str] = ("page.address", "run.record")
+    ) -> None:
         self._page = page
         self._record = record
+        self._settings = settings
         self._open = ExitStack()
 
     @classmethod
@@ -31,10 +37,11 @@ class Onlookers:
         return cls(config.page.address, Path(config.run.record) if config.run.record else None)
 
     def __enter__(self) -> Self:
-        self.listeners = [Recording(self._record).add] if self._record else []
+        page_setting, record_setting = self._settings
+        self.listeners = [Recording(self._record, record_setting).add] if self._record else []
         if self._page:
             hub = Hub()
-            self.url = self._open.enter_context(LivePage(self._page, hub)).url
+            self.url = self._open.enter_context(LivePage(self._page, hub, page_setting)).url
             self.listeners.append(hub.add)
         return self
 

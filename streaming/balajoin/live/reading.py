@@ -1,7 +1,6 @@
 """The event stream of a running service, read from elsewhere."""
 
 import json
-import socket
 from collections.abc import Iterator
 from http.client import HTTPException
 from typing import Any
@@ -61,7 +60,7 @@ def _events(stream: Any, base: str) -> Iterator[list[Moment]]:
 def _nobody(base: str, reason: object) -> BalaJoinError:
     if isinstance(reason, ConnectionRefusedError):
         why = "nobody answers"
-    elif isinstance(reason, TimeoutError | socket.timeout):
+    elif isinstance(reason, TimeoutError):
         why = "it has been silent for too long"
     else:
         why = getattr(reason, "strerror", None) or str(reason)

@@ -17,7 +17,7 @@ _LARGEST_BYTES = 64 << 20  # some 100,000 batches of a few nodes
 class Recording:
     """Appends to a file. One that has grown too large becomes `<name>.1`, in the place of the one before."""
 
-    def __init__(self, path: Path, *, setting: str = "run.record", largest_bytes: int = _LARGEST_BYTES) -> None:
+    def __init__(self, path: Path, setting: str = "run.record", *, largest_bytes: int = _LARGEST_BYTES) -> None:
         self._path = path
         self._largest_bytes = largest_bytes
         self._is_torn = False

@@ -136,13 +136,13 @@ def _is_local_name(host: str) -> bool:
 class LivePage:
     """Serves `hub` within its `with` block."""
 
-    def __init__(self, address: Address, hub: Hub) -> None:
+    def __init__(self, address: Address, hub: Hub, setting: str = "page.address") -> None:
         try:
             self._server = _Server(address, hub)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             hint = "choose another port, or 0 for any that is free"
-            raise ConfigError([Problem("page.address", f"cannot listen on {address}: {reason}", hint)]) from None
+            raise ConfigError([Problem(setting, f"cannot listen on {address}: {reason}", hint)]) from None
         self.address = address.with_port(self._server.server_address[1])
         self._thread = threading.Thread(target=self._server.serve_forever, name="live-page", daemon=True)
 
