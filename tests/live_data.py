@@ -30,7 +30,9 @@ def moment(batch: int = 0, join: str = "clicks", **told: Any) -> Moment:
         "traffic": {"probe": 5_000, "build": 600, "replica": 70, "signal": 8},
         "signals": 1,
         "pulls": 1,
+        "waiting_rows": 30,
         "late_rows": 0,
+        "dead_letters": 0,
         "stored_rows": 1_000,
         "hot_keys": (SkewedKey(key="user-1", share=0.4, nodes=(1, 0)),),
     }

@@ -147,7 +147,8 @@ def test_a_moment_tells_what_the_batch_did() -> None:
         report(
             3,
             5,
-            inputs=[read("views", {0: 5}, {0: 15}), read("control", {0: 0}, {0: 3})],
+            inputs=[read("views", {0: 5}, {0: 15}, latest={0: 20}), read("control", {0: 0}, {0: 3}, latest={0: 9})],
+            entered={"probe": (8, 2), "build": (0, 1)},
             rows=(6, 4),
             probe_bytes=100,
             build_bytes=10,
@@ -177,7 +178,9 @@ def test_a_moment_tells_what_the_batch_did() -> None:
             traffic={"probe": 100, "build": 10, "replica": 64, "signal": 9},
             signals=2,
             pulls=1,
+            waiting_rows=5,
             late_rows=1,
+            dead_letters=3,
             stored_rows=42,
             hot_keys=(SkewedKey(key="u", share=0.5, nodes=(1, 0)),),
         )
@@ -378,17 +381,18 @@ def drawn(joins: Sequence[top.Join], width: int = 80) -> str:
 def test_top_shows_what_the_page_does() -> None:
     past = [moment(batch, b_skewed=batch / 10) for batch in range(4)]
     lines = [line.strip("│ ") for line in drawn([top.Join(past, 0.0)]).splitlines()]
-    assert lines[1:8] == [
+    assert lines[1:9] == [
         "rows in         118/s",  # 400 in the 3.4 s since the first one began
         "pairs out       294/s",
         "last batch      3, took 0.4 s",
-        "stored, late    1,000 rows, 0",
+        "rows            30 waiting, 1,000 stored",
+        "set aside       0 late, 0 dead letters",
         "B, skewed rows  0.30 above ε 0.2 ▁▁▂▃",
         "B, all rows     0.33",
         "traffic         probe 20.0 kB, build 2.4 kB, replica 280 B, signal 32 B",
     ]
-    assert lines[9].split() == ["node", "0", "█" * len(lines[9].split()[2]), "240", "60%"]
-    assert lines[10].split()[3:] == ["160", "40%"]
+    assert lines[10].split() == ["node", "0", "█" * len(lines[10].split()[2]), "240", "60%"]
+    assert lines[11].split()[3:] == ["160", "40%"]
     assert lines[-2].split() == ["user-1", "40%", "□■"]
 
 

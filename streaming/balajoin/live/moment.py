@@ -63,7 +63,11 @@ class Moment(_Line):
 
     signals: Count
     pulls: Count
+    waiting_rows: Count
+    """In the topics, and not yet read when the batch began."""
+
     late_rows: Count
+    dead_letters: Count
     stored_rows: Count
     hot_keys: tuple[SkewedKey, ...]
     """Most frequent first."""

@@ -77,6 +77,8 @@ class Telling:
             traffic=report.traffic,
             signals=sum(source.signals for source in report.sources),
             pulls=sum(node.pulls for node in report.nodes),
+            waiting_rows=sum(read.lag for read in report.inputs if read.topic in self._inputs),
+            dead_letters=sum(report.dead_letters.values()),
             late_rows=sum(node.late_rows for node in report.nodes),
             stored_rows=sum(self._stored_rows.values()),
             hot_keys=tuple(
