@@ -50,6 +50,8 @@ class Telling:
         )
 
     def __call__(self, report: BatchReport) -> None:
+        if not self._listeners:
+            return
         moment = self._moment(report)
         for listener in self._listeners:
             listener(moment)
