@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 # Debian packages, each by a program of it
-TOOLS := promtool=prometheus docker-compose=docker-compose
+TOOLS := promtool=prometheus docker-compose=docker-compose chromium=chromium chromedriver=chromium-driver
 
 .DEFAULT_GOAL := help
 .PHONY: help venv java tools lint test demo bench clean
@@ -25,7 +25,7 @@ $(STAMP): pyproject.toml
 java: $(STAMP)
 	@$(BIN)/python -c 'import sys; from balajoin.broker.java import problem; sys.exit(problem())'
 
-tools:  ## Install Debian's Prometheus and docker-compose, which tests of the dashboards run (as root)
+tools:  ## Install Debian's Prometheus, docker-compose and Chromium, which some tests run (as root)
 	@missing=""; for tool in $(TOOLS); do \
 		command -v "$${tool%%=*}" >/dev/null || missing="$$missing $${tool#*=}"; done; \
 	[ -z "$$missing" ] && exit 0; \

@@ -16,10 +16,10 @@ from rich.console import Console
 
 from balajoin.compute.statistics import NodeStatistics
 from balajoin.demo.checking import Found, Pair, Verdict, compare, expected_pairs
-from balajoin.demo.comparing import comparison, size
+from balajoin.demo.comparing import comparison
 from balajoin.demo.display import lines
 from balajoin.demo.figures import Figures, shares
-from balajoin.demo.panel import bar, panel
+from balajoin.demo.panel import panel
 from balajoin.demo.picture import JoinPicture, Picture
 from balajoin.demo.policy_join import PolicyJoin
 from balajoin.demo.producing import clock_ms
@@ -27,6 +27,7 @@ from balajoin.demo.scenario import POLICIES, Scenario, configuration
 from balajoin.demo.summary import Joined, Summary
 from balajoin.demo.watching import Watch
 from balajoin.hot_keys import HotKey
+from balajoin.live import reading, recording
 from balajoin.report import BatchReport, balance_factor
 from balajoin.routing.policies import HotKey as SourceHotKey
 from balajoin.routing.statistics import SourceStatistics
@@ -92,14 +93,6 @@ def test_a_pair_and_its_id_belong_to_each_other(records: list[Found]) -> None:
 # --- what is shown ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("part", "drawn"),
-    [(0.0, ""), (1.0, "████"), (0.5, "██"), (1 / 32, "▏"), (0.6, "██▍"), (0.999, "████"), (-1.0, ""), (2.0, "████")],
-)
-def test_bars_are_drawn_in_eighths(part: float, drawn: str) -> None:
-    assert bar(part, 4) == drawn
-
-
 def test_shares_and_balance_before_and_after_the_first_rows() -> None:
     assert shares([0, 0]) == [0.0, 0.0]
     assert shares([3, 1]) == [0.75, 0.25]
@@ -108,16 +101,9 @@ def test_shares_and_balance_before_and_after_the_first_rows() -> None:
     assert balance_factor([2, 2]) == 0.0
 
 
-@pytest.mark.parametrize(
-    ("count", "written"), [(0, "0 B"), (999, "999 B"), (1_000, "1.0 kB"), (2_345_678, "2.3 MB"), (4.5e15, "4500.0 TB")]
-)
-def test_sizes_have_a_unit(count: int, written: str) -> None:
-    assert size(count) == written
-
-
 HASH = Figures((40, 80, 40), (0, 0, 0), {"probe": 900, "build": 50, "replica": 0})
 BALA = Figures((50, 60, 50), (10, 8, 9), {"probe": 1900, "build": 50, "replica": 70}, 5, 3, 20, 7)
-HOT = tuple((f"product-{number}", HotKey(number, 0.3 / (number + 1), (1, 0, 2))) for number in range(8))
+HOT = tuple(HotKey(number, 0.3 / (number + 1), (1, 0, 2), f"product-{number}") for number in range(8))
 
 
 def picture(*, ended: bool = False, drained: tuple[bool, bool] = (False, False)) -> Picture:
@@ -256,28 +242,12 @@ def test_figures_add_up_what_sources_and_nodes_tell() -> None:
     first = figures_after(
         Figures.none(2), **sent, sources=[source(0, 2, [3, 1])], nodes=[node(0, 1, 4, 2, 64), node(1, 2, 0, 1, 36)]
     )
-    assert first == Figures(
-        (5, 3), (3, 1), {"probe": 100, "build": 10, "replica": 100}, 2, 3, 4, 3, hot_keys_by_source={0: []}
-    )
+    assert first == Figures((5, 3), (3, 1), {"probe": 100, "build": 10, "replica": 100}, 2, 3, 4, 3)
     both = figures_after(first, **sent, sources=[None, source(1, 1, [0, 4])], nodes=[None, None])
     assert (both.node_rows, both.skewed_rows, both.signals, both.pulls) == ((10, 6), (3, 5), 3, 3)
     assert both.traffic == {"probe": 200, "build": 20, "replica": 100}
     nothing_ran = figures_after(both)
     assert (nothing_ran.node_rows, nothing_ran.traffic) == (both.node_rows, both.traffic)
-
-
-def test_hot_keys_are_those_of_all_sources_together() -> None:
-    def hot(hash_: int, rows: int, share: float, *nodes: int) -> SourceHotKey:
-        return SourceHotKey(hash_, rows, share, nodes)
-
-    figures = Figures.none(4)
-    lists = [[hot(7, 50, 0.5, 2, 0), hot(8, 10, 0.1, 1)], [hot(7, 150, 0.5, 2, 3), hot(9, 60, 0.2, 0)], []]
-    for number, keys in enumerate(lists):
-        figures = figures_after(figures, sources=[source(number, 0, [0] * 4, *keys)])
-    assert figures.hot_keys == [HotKey(7, 0.5, (2, 0, 3)), HotKey(9, 0.15, (0,)), HotKey(8, 0.025, (1,))]
-    later = figures_after(figures, sources=[source(1, 0, [0] * 4, hot(9, 90, 0.9, 0)), None])
-    assert later.hot_keys[0] == HotKey(9, 0.45, (0,))
-    assert [key.hash for key in later.hot_keys] == [9, 7, 8]
 
 
 class FakeOffsets:
@@ -384,8 +354,9 @@ def processes_of(folder: Path) -> list[str]:
     return found
 
 
-def test_the_demo_joins_checks_and_leaves_nothing(tmp_path: Path) -> None:
-    with demo(tmp_path, "--seconds", "5", "--rate", "500") as process:
+def test_the_demo_joins_checks_and_leaves_nothing(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    record = tmp_path_factory.mktemp("record") / "run.jsonl"
+    with demo(tmp_path, "--seconds", "5", "--rate", "500", "--record", str(record)) as process:
         out, err = process.communicate(timeout=_TIMEOUT_S)
     assert process.returncode == 0, out + err
     assert "2,750 rows (2,500 views, 250 prices)" in out
@@ -398,12 +369,23 @@ def test_the_demo_joins_checks_and_leaves_nothing(tmp_path: Path) -> None:
     assert [float(told["B, all rows"][at]) for at in (0, 1)] == [pytest.approx(0.5, abs=0.2), pytest.approx(0, abs=0.3)]
     assert err == ""
     assert_nothing_is_left(tmp_path)
+    pairs = int(told["pairs found"][0].replace(",", ""))
+    moments = list(recording.read(record))
+    for policy in POLICIES:
+        mine = [each for each in moments if each.policy == policy]
+        assert (sum(each.rows_in for each in mine), sum(each.pairs_out for each in mine)) == (2_750, pairs)
+        assert sum(sum(each.node_rows) for each in mine) == 2_750
+        assert [each.batch for each in mine] == sorted({each.batch for each in mine})
+        assert [key.key for key in mine[-1].hot_keys[:1]] == ([] if policy == "hash" else ["product-0"])
 
 
 def test_ctrl_c_ends_the_demo_and_leaves_nothing(tmp_path: Path) -> None:
     with demo(tmp_path, "--seconds", "600", "--rate", "500") as process:
         assert process.stdout is not None
+        address = next(told.split()[-1] for told in process.stdout if "in a browser" in told)
+        page = reading.moments(address)
         assert any("joining" in told for told in process.stdout)
+        assert next(moments for moments in page if moments)[0].join.startswith("balajoin-demo-")
         assert len(processes_of(tmp_path)) > 2
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=_TIMEOUT_S)

@@ -1,6 +1,8 @@
 """One log line a batch, and a warning where the operators had reason for one."""
 
+import json
 import logging
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
@@ -17,15 +19,23 @@ class BatchLog:
     def __call__(self, report: BatchReport) -> None:
         _logger.info("%s", self._describe(report))
         for trouble in troubles(report):
-            _logger.warning("batch=%s %s", report.batch, trouble)
+            _logger.warning("join=%s batch=%s %s", _quoted(report.name), report.batch, trouble)
 
     def _describe(self, report: BatchReport) -> str:
         rows_in, duration_ms = report.rows_in(self.inputs), report.duration_ms
         rows_per_second = round(rows_in * 1000 / duration_ms) if duration_ms else 0
+        late_rows, dead_letters = sum(node.late_rows for node in report.nodes), sum(report.dead_letters.values())
+        balance = "none" if report.balance is None else f"{report.balance:.3f}"
         return (
-            f"batch={report.batch} rows_in={rows_in} rows_out={report.rows_out} duration_ms={duration_ms} "
-            f"rows_per_s={rows_per_second}"
+            f"join={_quoted(report.name)} batch={report.batch} rows_in={rows_in} rows_out={report.rows_out} "
+            f"duration_ms={duration_ms} rows_per_s={rows_per_second} late_rows={late_rows} "
+            f"dead_letters={dead_letters} balance={balance}"
         )
+
+
+def _quoted(name: str | None) -> str:
+    """Programs split a line at its blanks."""
+    return name if name and re.fullmatch(r"[\w.-]+", name) else json.dumps(name or "", ensure_ascii=False)
 
 
 def troubles(report: BatchReport) -> Iterator[str]:

@@ -197,7 +197,7 @@ def balance(sources: Iterable[SourceStatistics]) -> float | None:
     return balance_factor(_by_node(source.loads or source.skewed_rows for source in sources))
 
 
-def balance_factor(node_rows: Sequence[int]) -> float | None:
+def balance_factor(node_rows: Sequence[float]) -> float | None:
     """The paper's B: how far the least loaded node stays behind the most loaded; none before the first row."""
     most = max(node_rows, default=0)
     return (most - min(node_rows)) / most if most else None

@@ -18,6 +18,8 @@ from balajoin.check import missing_topics
 from balajoin.clients import spark_writer_options
 from balajoin.errors import BalaJoinError, ConfigError
 from balajoin.failures import JVM_GONE, Place, explain
+from balajoin.live.onlookers import Onlookers
+from balajoin.live.telling import Telling
 from balajoin.metrics.serving import served
 from balajoin.progress import BatchLog
 from balajoin.report import Listener, Reports
@@ -40,8 +42,14 @@ def run(config: Config, path: Path | None = None, *, cache: Path | None = None, 
         try:
             spark_writer_options(config.kafka)
             require_topics(config, file)
-            with served(config) as metrics:
-                listeners: list[Listener] = [BatchLog((config.probe.topic, config.build.topic)), *metrics]
+            with served(config) as metrics, Onlookers.of(config) as onlookers:
+                if onlookers.url:
+                    _logger.info("live page at %s", onlookers.url)
+                listeners: list[Listener] = [
+                    BatchLog((config.probe.topic, config.build.topic)),
+                    *metrics,
+                    Telling.of(config, onlookers.listeners),
+                ]
                 return _run(config, file, cache or default_cache(os.environ), verbose, requests, listeners)
         except Interrupted:
             return STOPPED

@@ -246,8 +246,19 @@ class Run(_Settings):
     trigger_ms: Annotated[Milliseconds, Field(ge=0)] = Field(default=1_000, alias="trigger", examples=["1 s"])
     master: Text | None = Field(default=None, examples=["local[*,4]"])
     cache_dir: Text | None = Field(default=None, examples=["/var/cache/balajoin"])
+    record: Text | None = Field(default=None, examples=["run.jsonl"])
 
     if TYPE_CHECKING:  # durations are given as texts, and kept as numbers
+
+        def __init__(self, **settings: Any) -> None: ...
+
+
+class Page(_Settings):
+    """Where the live page is served; nowhere if left out. Port 0 takes any that is free."""
+
+    address: ListenAddress | None = Field(default=None, examples=["127.0.0.1:8787"])
+
+    if TYPE_CHECKING:  # given as a text, and kept as host and port
 
         def __init__(self, **settings: Any) -> None: ...
 
@@ -280,6 +291,7 @@ class Config(_Settings):
     output: Output
     run: Run
     metrics: Metrics = Metrics()
+    page: Page = Page()
     topics: TopicLayout = TopicLayout()
     spark: SparkConf = {}
 

@@ -45,7 +45,7 @@ class NodeStatistics:
 
     @property
     def results(self) -> int:
-        return self.pairs
+        return self.pairs + self.alone_rows
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))

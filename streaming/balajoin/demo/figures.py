@@ -4,10 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from balajoin import hot_keys
-from balajoin.hot_keys import HotKey
 from balajoin.report import BatchReport
-from balajoin.routing.policies import HotKey as SourceHotKey
 
 _KINDS = ("probe", "build", "replica")  # signals are too few to show
 
@@ -27,7 +24,6 @@ class Figures:
     pulls: int = 0
     pulled_rows: int = 0
     forwarded_rows: int = 0
-    hot_keys_by_source: Mapping[int, Sequence[SourceHotKey]] | None = None
 
     @classmethod
     def none(cls, nodes: int) -> Self:
@@ -46,16 +42,7 @@ class Figures:
             pulls=self.pulls + told("pulls"),
             pulled_rows=self.pulled_rows + told("pulled_rows"),
             forwarded_rows=self.forwarded_rows + told("forwarded_rows"),
-            hot_keys_by_source={
-                **(self.hot_keys_by_source or {}),
-                **{source.source: source.hot_keys for source in report.sources},
-            },
         )
-
-    @property
-    def hot_keys(self) -> list[HotKey]:
-        """Most frequent first. A source that had nothing in the last batch counts as it was before."""
-        return hot_keys.merged((self.hot_keys_by_source or {}).values())
 
     @property
     def busiest(self) -> tuple[int, float]:

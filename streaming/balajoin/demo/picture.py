@@ -22,8 +22,8 @@ class JoinPicture:
     """Of the last one."""
 
     figures: Figures
-    hot_keys: tuple[tuple[str, HotKey], ...] = ()
-    """With their names, most frequent first."""
+    hot_keys: tuple[HotKey, ...] = ()
+    """Most frequent first."""
 
 
 @dataclass(frozen=True)

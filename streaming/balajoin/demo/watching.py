@@ -2,26 +2,34 @@
 
 import time
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from balajoin.demo.figures import Figures
+from balajoin.hot_keys import HotKeys
 from balajoin.report import BatchReport, Query, Reports
 
 _BATCHES_OF_A_RATE = 5
 
 
 class Watch:
-    """Totals over all batches, and the rates of the last few. Rows in are those of the topics `inputs`."""
+    """Totals over all batches, and the rates of the last few. Rows in are those of the topics `inputs`.
 
-    def __init__(self, query: Query, nodes: int, inputs: Collection[str]) -> None:
+    `tell` hears of every report too.
+    """
+
+    def __init__(
+        self, query: Query, nodes: int, inputs: Collection[str], tell: Callable[[BatchReport], None] = lambda _: None
+    ) -> None:
         self._reports = Reports(query)
         self._inputs = inputs
+        self._tell = tell
         self._recent = deque([(time.monotonic(), 0, 0)], maxlen=_BATCHES_OF_A_RATE + 1)
         self._all_batches_ms = 0
         self.batches = 0
         self.batch_ms = 0
         self.pairs_out = 0
         self.figures = Figures.none(nodes)
+        self.hot_keys = HotKeys()
         self.consumed: dict[str, int] = {}
 
     def restart(self) -> None:
@@ -34,6 +42,7 @@ class Watch:
         """Adds the batches that ended since the last call."""
         for report in self._reports.new():
             self._add(report)
+            self._tell(report)
 
     @property
     def rows_in(self) -> int:
@@ -65,6 +74,7 @@ class Watch:
         self._all_batches_ms += self.batch_ms
         self.pairs_out += report.rows_out
         self.figures = self.figures.with_batch(report)
+        self.hot_keys.add(report)
         for read in report.inputs:
             self.consumed[read.topic] = sum(read.consumed.values())
         self._recent.append((time.monotonic(), self.rows_in, self.pairs_out))

@@ -30,6 +30,7 @@ class HotKey:
     rows: int  # recent ones, estimated
     share: float  # of the source's recent rows
     nodes: tuple[int, ...]  # where its skewed rows go; home first
+    key: str = ""  # one with that hash, if the batch had any; a policy itself knows only hashes
 
 
 class Policy(Protocol):
