@@ -13,6 +13,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
 import balajoin
 from balajoin import JoinSettings, Kafka, Stream, observed
@@ -45,6 +46,7 @@ class Pipeline:
     hash_bits: int = 64
     lateness: str = "10 min"
     max_rows_per_batch: int | None = None
+    idle_after: str = "1 min"
 
     @property
     def kafka(self) -> Kafka:
@@ -67,6 +69,7 @@ class Pipeline:
             policy=self.policy,
             skew=self.skew,
             max_rows_per_batch=self.max_rows_per_batch,
+            idle_after=self.idle_after,
         )
         return balajoin.join(
             self.spark,
@@ -78,15 +81,18 @@ class Pipeline:
             hash_bits=self.hash_bits,
         )
 
-    def run(self) -> list[Any]:
-        """Everything that is in the topics now, as one start of the query; returns its progress reports."""
-        query = (
+    def started(self) -> StreamingQuery:
+        return (
             self.joined()
             .writeStream.format("parquet")
             .option("path", str(self.folder / "results"))
             .option("checkpointLocation", str(self.folder / "checkpoint"))
             .start()
         )
+
+    def run(self) -> list[Any]:
+        """Everything that is in the topics now, as one start of the query; returns its progress reports."""
+        query = self.started()
         query.processAllAvailable()
         query.stop()
         return [progress for progress in query.recentProgress if "addBatch" in progress["durationMs"]]

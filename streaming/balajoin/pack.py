@@ -32,6 +32,7 @@ class Packer:
     topic: str
     nodes: int
     dead_letter_topic: str
+    max_ahead_ms: int
     publisher: Publisher
 
     def as_function(self) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -57,10 +58,11 @@ class Packer:
                 yield pa.record_batch(packed, schema=_PACKED_SCHEMA)
 
     def _bury_dead(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if not batch.column("key").null_count and not batch.column("time").null_count:
+        key, time, ahead = (batch.column(name) for name in ("key", "time", "ahead"))
+        if not key.null_count and not time.null_count and ahead.null_count == batch.num_rows:
             return batch
-        dead = pc.or_(pc.is_null(batch.column("key")), pc.is_null(batch.column("time")))
-        self.publisher.publish(self.dead_letter_topic, dead_letters(self.topic, batch.filter(dead)))
+        dead = pc.or_(pc.or_(pc.is_null(key), pc.is_null(time)), pc.is_valid(ahead))
+        self.publisher.publish(self.dead_letter_topic, dead_letters(self.topic, batch.filter(dead), self.max_ahead_ms))
         return batch.filter(pc.invert(dead))
 
 

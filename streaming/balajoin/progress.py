@@ -8,6 +8,7 @@ from typing import Any
 from pyspark.sql.streaming.query import StreamingQuery
 
 from balajoin import observed
+from balajoin.sides import SIDES
 
 _logger = logging.getLogger(__name__)
 
@@ -49,6 +50,12 @@ def describe(progress: Any) -> str:
 
 
 def troubles(progress: Any) -> Iterator[str]:
+    for side in SIDES:
+        if ahead := observed.values(progress, observed.EDGE[side]).get("rows_ahead"):
+            yield (
+                f"{side} rows_ahead={ahead}: dead letters, their time is past join.max_ahead; check the clock of this "
+                f"machine, and {side}.time"
+            )
     nodes = [json.loads(note) for note in observed.values(progress, observed.NODES).values() if note]
     if delayed := sum(node["delayed_shipments"] for node in nodes):
         yield f"delayed_shipments={delayed}: results may be missing; a batch must read all that the last one published"
