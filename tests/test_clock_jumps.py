@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from balajoin.clock import ClockWatch
 from balajoin.compute.watermarks import BEGINNING, ActivityClock, Watermark
 from balajoin.routing.half_life import HalfLife
 
@@ -87,3 +88,17 @@ def test_counts_go_on_to_halve_however_the_clock_has_jumped(steps, halvings):
         half_life = HalfLife(IDLE, half_life.state())
         assert half_life.halvings(wall_ms) >= 0
     assert half_life.halvings(wall_ms + halvings * IDLE) == halvings
+
+
+@given(st.lists(st.tuples(st.integers(0, 10), st.sampled_from([-86_400, -60, -5, -1, 0, 1, 86_400])), max_size=10))
+def test_a_clock_that_is_set_back_is_told_once(steps):
+    steady, wall, told, expected = 0.0, 1e9, [], []
+    watch = ClockWatch(lambda: wall, lambda: steady)
+    for passed, jump in steps:
+        steady, wall = steady + passed, wall + passed + jump
+        told.append(watch.trouble())
+        expected.append(f"set back by {-jump} s" if jump <= -5 else None)
+        assert watch.trouble() is None
+    for text, wanted in zip(told, expected, strict=True):
+        assert (text is None) == (wanted is None)
+        assert wanted is None or wanted in text

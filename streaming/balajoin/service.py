@@ -15,6 +15,7 @@ from balajoin import topics
 from balajoin.broker.jars import default_cache
 from balajoin.check import missing_topics
 from balajoin.clients import spark_writer_options
+from balajoin.clock import ClockWatch
 from balajoin.errors import BalaJoinError, ConfigError
 from balajoin.failures import JVM_GONE, Place, explain
 from balajoin.progress import BatchLog
@@ -88,11 +89,13 @@ def start(spark: SparkSession, config: Config) -> StreamingQuery:
 
 
 def until_stopped(query: StreamingQuery, requests: StopRequests) -> int:
-    batches = BatchLog(query)
+    batches, clock = BatchLog(query), ClockWatch()
     _logger.info("running name=%s; stop it with Ctrl-C or SIGTERM", query.name)
     while requests.count == 0 and query.isActive:
         time.sleep(_POLL_S)
         batches.update()
+        if trouble := clock.trouble():
+            _logger.warning("%s", trouble)
     finished = True
     if query.isActive:
         _logger.info("stopping: the batch in flight is finished first")
