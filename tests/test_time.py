@@ -16,12 +16,10 @@ from balajoin import Stream, observed
 from balajoin.clients import spark_reader_options
 from balajoin.progress import troubles
 from kafka_data import Sent, everything, headers_of, send
-from test_query import AFTER_MS, BEFORE_MS, MINUTE, START, Pipeline, pipeline
+from pipeline import AFTER_MS, BEFORE_MS, MINUTE, START, Pipeline
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
-
-__all__ = ["pipeline"]
 
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
@@ -144,7 +142,7 @@ def test_partitions_that_are_added_while_it_runs_are_joined_and_waited_for(
             at = [(p, START + minute * MINUTE) for minute in minutes for p in partitions]
             send(running.bootstrap, topic, [Sent(b"k%d" % (n % 3), b"v", ms, p) for n, (p, ms) in enumerate(at)])
 
-    query = running.started()
+    query = running.start()
     try:
         send_minutes(range(2), range(10))
         query.processAllAvailable()
