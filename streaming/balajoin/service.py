@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from balajoin import topics
+from balajoin import topic_ids, topics
 from balajoin.broker.jars import default_cache
 from balajoin.check import missing_topics
 from balajoin.clients import spark_writer_options
@@ -22,6 +22,7 @@ from balajoin.progress import BatchLog
 from balajoin.session import create_session
 from balajoin.settings import Config
 from balajoin.stopping import Interrupted, StopRequests, finish_batch_and_stop
+from balajoin.topic_ids import TopicWatch
 
 _logger = logging.getLogger(__name__)
 _POLL_S = 0.2
@@ -41,7 +42,9 @@ def run(config: Config, path: Path | None = None, *, cache: Path | None = None, 
             spark = _session(config, cache or default_cache(os.environ), verbose)
             try:
                 requests.wait_for_batches()
-                return until_stopped(start(spark, config), requests)
+                ids = topic_ids.verify(spark, config)
+                watch = topic_ids.TopicWatch(config.kafka, ids, config.run.checkpoint)
+                return until_stopped(start(spark, config), requests, watch)
             except (PySparkException, Py4JError, ConnectionError) as error:
                 raise _failure(error, config, file) from None
             finally:
@@ -88,7 +91,7 @@ def start(spark: SparkSession, config: Config) -> StreamingQuery:
     )
 
 
-def until_stopped(query: StreamingQuery, requests: StopRequests) -> int:
+def until_stopped(query: StreamingQuery, requests: StopRequests, topics_watch: TopicWatch | None = None) -> int:
     batches, clock = BatchLog(query), ClockWatch()
     _logger.info("running name=%s; stop it with Ctrl-C or SIGTERM", query.name)
     while requests.count == 0 and query.isActive:
@@ -96,6 +99,8 @@ def until_stopped(query: StreamingQuery, requests: StopRequests) -> int:
         batches.update()
         if trouble := clock.trouble():
             _logger.warning("%s", trouble)
+        if topics_watch:
+            topics_watch.update()
     finished = True
     if query.isActive:
         _logger.info("stopping: the batch in flight is finished first")

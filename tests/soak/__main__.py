@@ -8,12 +8,14 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import get_args
 
 from balajoin.broker import EmbeddedKafka, default_cache, fetch
+from balajoin.compute.spec import JoinType
 from soak import disks
 from soak.faults import FAULTS, NEED_DISKS
 from soak.service import SoakError
-from soak.streams import EXPECTED, Load
+from soak.streams import Load
 from soak.world import World
 
 _CACHE_MIB, _CHECKPOINT_MIB = 64, 256
@@ -97,7 +99,9 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--rate", type=int, default=100, help="probe rows per second (default: %(default)s)")
     parser.add_argument("--policy", default="bala-join", help="join.policy (default: %(default)s)")
-    parser.add_argument("--type", choices=EXPECTED, default="inner", help="of the join (default: %(default)s)")
+    parser.add_argument(
+        "--type", choices=get_args(JoinType), default="inner", help="of the join (default: %(default)s)"
+    )
     parser.add_argument("--delivery", choices=("at-least-once", "exactly-once"), default="at-least-once")
     return parser.parse_args()
 

@@ -3,18 +3,16 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
-from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from soak import disks
 from soak.service import SoakError
 from soak.streams import BUILD, OUTPUT, PARTITIONS, PROBE, rows_of
-from soak.world import World
+from soak.world import TIMEOUT_S, World
 
-_TIMEOUT_S = 30
 _JVM_GONE = "the Java process of Spark is gone"
 
 
@@ -97,13 +95,13 @@ def oversized_result(world: World) -> None:
     world.load.pause()
     before = set(world.output.seen)
     key = b"large-%d" % world.account.faults["oversized_result"]
-    _send(world, [(topic, key, 600_000) for topic in (BUILD, PROBE)])
+    world.send([(topic, key, 600_000, 0) for topic in (BUILD, PROBE)])
     world.await_refusal(r"too large.*max\.request\.size|too large.*max\.message\.bytes")
     world.configure('java = { "max.request.size" = "4000000" }\nlibrdkafka = { "message.max.bytes" = "4000000" }')
     _set_topic(world, OUTPUT, "max.message.bytes", "4000000")
     world.load.resume()
     world.await_results()
-    deadline = time.monotonic() + _TIMEOUT_S
+    deadline = time.monotonic() + TIMEOUT_S
     while not any(world.output.values[id_][0] == key for id_ in world.output.seen.keys() - before):
         if time.monotonic() > deadline:
             raise SoakError(f"a large result did not arrive:\n{world.service.excerpt}")
@@ -122,13 +120,13 @@ def recreated_topic(world: World) -> None:
     if running:
         world.service.start()
         _await_log(world, "running name=")
-    world.admin.delete_topics([topic])[topic].result(_TIMEOUT_S)
+    world.admin.delete_topics([topic])[topic].result(TIMEOUT_S)
     _await_topic(world, topic, exists=False)
-    world.admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(_TIMEOUT_S)
+    world.admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(TIMEOUT_S)
     _await_topic(world, topic, exists=True)
     if outgrown:
         rows = max(rows, len(rows_of(world.bootstrap, topic))) + 1000
-        _send(world, [(topic, b"none", 10)] * rows)
+        world.send([(topic, b"none", 10, 0)] * rows)
     if not running:
         world.service.start()
     world.await_refusal("a topic does not exist at|created anew.*new run.checkpoint")
@@ -146,11 +144,9 @@ def overtaken_reader(world: World) -> None:
         _await_log(world, "running name=")
         world.service.pause_jvm(True)
     try:
-        _send(world, [(topic, b"none", 10)] * 200)
-        ends = [TopicPartition(topic, p, -1) for p in range(PARTITIONS)]
-        for deleted in world.admin.delete_records(ends).values():
-            deleted.result(_TIMEOUT_S)
-        _send(world, [(topic, b"none", 10)] * 200)
+        world.send([(topic, b"none", 10, 0)] * 200)
+        world.delete_records(topic)
+        world.send([(topic, b"none", 10, 0)] * 200)
     finally:
         if running:
             world.service.pause_jvm(False)
@@ -161,42 +157,23 @@ def overtaken_reader(world: World) -> None:
     world.await_results()
 
 
-def _send(world: World, records: Iterable[tuple[str, bytes, int]]) -> None:
-    """Rows of now: topic, key, and bytes of value."""
-    failures: list[object] = []
-    producer = Producer({"bootstrap.servers": world.bootstrap, "message.max.bytes": 2_000_000, "log_level": 0})
-    now_ms = int(time.time() * 1000)
-    for n, (topic, key, size) in enumerate(records):
-        producer.produce(
-            topic,
-            b"x" * size,
-            key,
-            n % PARTITIONS,
-            timestamp=now_ms,
-            on_delivery=lambda error, _: failures.append(error) if error else None,
-        )
-        producer.poll(0)
-    if producer.flush(_TIMEOUT_S) or failures:
-        raise SoakError(f"the broker did not take rows: {failures[:1]}")
-
-
 def _set_topic(world: World, topic: str, name: str, value: str) -> None:
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     for changed in world.admin.incremental_alter_configs([resource]).values():
-        changed.result(_TIMEOUT_S)
+        changed.result(TIMEOUT_S)
 
 
 def _await_topic(world: World, topic: str, exists: bool) -> None:
-    deadline = time.monotonic() + _TIMEOUT_S
-    while (topic in world.admin.list_topics(timeout=_TIMEOUT_S).topics) != exists:
+    deadline = time.monotonic() + TIMEOUT_S
+    while (topic in world.admin.list_topics(timeout=TIMEOUT_S).topics) != exists:
         if time.monotonic() > deadline:
             raise SoakError(f"topic {topic} should {'' if exists else 'not '}be there")
         time.sleep(0.1)
 
 
 def _await_log(world: World, text: str) -> None:
-    deadline = time.monotonic() + _TIMEOUT_S * 3
+    deadline = time.monotonic() + TIMEOUT_S * 3
     while text not in world.service.log:
         if time.monotonic() > deadline or not world.service.is_running:
             raise SoakError(f"the service did not say {text!r}:\n{world.service.excerpt}")

@@ -4,12 +4,11 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kafka_data import everything, headers_of
-from oracle import Row, interval_join
+from oracle import Row, join
 
 PROBE, BUILD, OUTPUT = "clicks", "shows", "joined"
 PARTITIONS = 2
@@ -82,15 +81,14 @@ def rows_of(bootstrap: str, topic: str) -> list[Row]:
     ]
 
 
-Results = dict[str, tuple[Row, Row]]
+def expected(bootstrap: str, type_: str) -> dict[str, list[Row]]:
+    """Each result's id, and the rows that are in it, of what the topics hold now."""
+    results = join(type_, rows_of(bootstrap, PROBE), rows_of(bootstrap, BUILD), BEFORE_MS * 1000, AFTER_MS * 1000)
+    return {"-".join(map(_position, result)): [row for row in result if row] for result in results}
 
 
-def _inner(probe: Iterable[Row], build: Iterable[Row]) -> Results:
-    pairs = interval_join(probe, build, BEFORE_MS * 1000, AFTER_MS * 1000)
-    return {f"{p.partition}-{p.offset}-{b.partition}-{b.offset}": (p, b) for p, b in pairs}
-
-
-EXPECTED: dict[str, Callable[[list[Row], list[Row]], Results]] = {"inner": _inner}
+def _position(row: Row | None) -> str:
+    return f"{row.partition}-{row.offset}" if row else "-"
 
 
 class Output:
