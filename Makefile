@@ -3,7 +3,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv java lint test demo bench clean
+.PHONY: help venv java lint test demo bench soak clean
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -40,6 +40,9 @@ bench: java  ## Measure throughput against Spark's own join, state, and what eac
 	@$(BIN)/python benchmarks/policies.py
 	@$(BIN)/python benchmarks/policies_kafka.py
 	@$(BIN)/python benchmarks/routing.py
+
+soak: java  ## Join under load while random things break, for minutes; longer with SOAK="--minutes 60"
+	@cd tests && ../$(BIN)/python -m soak $(SOAK)
 
 clean:  ## Remove everything made here; the jars stay in the cache
 	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist artifacts
