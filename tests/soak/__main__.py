@@ -7,6 +7,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
@@ -47,15 +48,11 @@ def _soak(folder: Path, broker: EmbeddedKafka, kinds: list[str], options: argpar
     chosen = [("type", options.type), ("delivery", options.delivery), ("policy", options.policy)]
     world = World(folder, broker, random_, chosen, load)
     began = time.monotonic()
-    print(f"seed {options.seed}, {options.minutes:g} min, faults: {', '.join(kinds)}", flush=True)
+    print(f"seed {options.seed}, faults: {', '.join(kinds)}", flush=True)
     try:
         world.begin()
         world.await_results()
-        waiting: list[str] = []
-        while time.monotonic() - began < options.minutes * 60:
-            if not waiting:
-                waiting = random_.sample(kinds, len(kinds))
-            kind = waiting.pop()
+        for kind in _plan(random_, kinds, None if options.once else began + options.minutes * 60):
             world.await_results()
             time.sleep(2 * random_.random())
             at = time.monotonic()
@@ -73,6 +70,17 @@ def _soak(folder: Path, broker: EmbeddedKafka, kinds: list[str], options: argpar
     if failure:
         print(f"\nFAILED with seed {options.seed}: {failure}", file=sys.stderr)
     return 1 if failure else 0
+
+
+def _plan(random_: random.Random, kinds: list[str], until: float | None) -> Iterator[str]:
+    """All kinds in random order, once or again and again until then."""
+    while True:
+        for kind in random_.sample(kinds, len(kinds)):
+            if until is not None and time.monotonic() > until:
+                return
+            yield kind
+        if until is None:
+            return
 
 
 def _tell(world: World) -> None:
@@ -93,6 +101,7 @@ def _tell(world: World) -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="soak", description="A join under load while random things break.")
     parser.add_argument("--minutes", type=float, default=8, help="no new fault after these (default: %(default)s)")
+    parser.add_argument("--once", action="store_true", help="each fault once, however long it takes")
     parser.add_argument("--seed", type=int, default=random.randrange(10_000), help="repeats the choice of faults")
     parser.add_argument(
         "--faults", nargs="+", choices=FAULTS, default=list(FAULTS), metavar="KIND", help=", ".join(FAULTS)
