@@ -59,6 +59,7 @@ before = "1 day"
 after = "-2 h"
 lateness = "10s"
 idle_after = "1.5 min"
+max_ahead = "0 s"
 nodes = 16
 policy = "hash"
 dead_letter_topic = "dead"
@@ -136,6 +137,7 @@ def test_a_full_file(tmp_path: Path) -> None:
         after="-120 min",
         lateness="10000 ms",
         idle_after="90 s",
+        max_ahead="0 min",
         nodes=16,
         dead_letter_topic="dead",
         late_topic="late",

@@ -48,10 +48,12 @@ def join(
     partitions = topics.partition_counts(kafka, [probe.topic, build.topic])
 
     def packed(side: Side, stream: Stream, typed: edge.Typed) -> DataFrame:
-        packer = Packer(side, stream.topic, settings.nodes, settings.dead_letter_topic, publisher)
+        packer = Packer(
+            side, stream.topic, settings.nodes, settings.dead_letter_topic, settings.max_ahead_ms, publisher
+        )
         records = edge.records(spark, stream.topic, kafka, stream.starting_offsets, settings.max_rows_per_batch)
-        blocks = edge.rows(records, side, stream, typed, hash_bits).mapInArrow(packer.as_function(), PACKED)
-        return observed.packed(blocks, side)
+        rows = edge.rows(records, side, stream, typed, settings.max_ahead_ms * 1000, hash_bits)
+        return observed.packed(rows.mapInArrow(packer.as_function(), PACKED), side)
 
     router = Router(
         policy=settings.policy,
@@ -68,7 +70,7 @@ def join(
         .groupBy("source")
         .applyInPandasWithState(router.as_function(), ROUTED, STATE, "append", GroupStateTimeout.NoTimeout)
     )
-    routed = observed.sources(routed, settings.nodes, max(partitions.values()))
+    routed = observed.sources(routed, settings.nodes)
     signals = streams.signals(spark, settings.control_topic, kafka, settings.nodes)
     replicas = streams.replicas(spark, settings.replica_topic, kafka, settings.nodes)
 

@@ -12,10 +12,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from balajoin import topics
+from balajoin import topic_ids, topics
 from balajoin.broker.jars import default_cache
 from balajoin.check import missing_topics
 from balajoin.clients import spark_writer_options
+from balajoin.clock import ClockWatch
 from balajoin.errors import BalaJoinError, ConfigError
 from balajoin.failures import JVM_GONE, Place, explain
 from balajoin.live.onlookers import Onlookers
@@ -26,6 +27,7 @@ from balajoin.report import Listener, Reports
 from balajoin.session import create_session
 from balajoin.settings import Config
 from balajoin.stopping import Interrupted, StopRequests, finish_batch_and_stop
+from balajoin.topic_ids import TopicWatch
 
 _logger = logging.getLogger(__name__)
 _POLL_S = 0.2
@@ -61,7 +63,9 @@ def _run(
     spark = _session(config, cache, verbose)
     try:
         requests.wait_for_batches()
-        return until_stopped(start(spark, config), requests, listeners)
+        ids = topic_ids.verify(spark, config)
+        watch = TopicWatch(config.kafka, ids, config.run.checkpoint)
+        return until_stopped(start(spark, config), requests, listeners, watch)
     except (PySparkException, Py4JError, ConnectionError) as error:
         raise _failure(error, config, file) from None
     finally:
@@ -106,12 +110,21 @@ def start(spark: SparkSession, config: Config) -> StreamingQuery:
     )
 
 
-def until_stopped(query: StreamingQuery, requests: StopRequests, listeners: Sequence[Listener] = ()) -> int:
-    reports = Reports(query)
+def until_stopped(
+    query: StreamingQuery,
+    requests: StopRequests,
+    listeners: Sequence[Listener] = (),
+    topics_watch: TopicWatch | None = None,
+) -> int:
+    reports, clock = Reports(query), ClockWatch()
     _logger.info("running name=%s; stop it with Ctrl-C or SIGTERM", query.name)
     while requests.count == 0 and query.isActive:
         time.sleep(_POLL_S)
         reports.tell(listeners)
+        if trouble := clock.trouble():
+            _logger.warning("%s", trouble)
+        if topics_watch:
+            topics_watch.update()
     finished = True
     if query.isActive:
         _logger.info("stopping: the batch in flight is finished first")

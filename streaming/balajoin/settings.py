@@ -204,6 +204,7 @@ class JoinSettings(_Settings):
     after_ms: Milliseconds = Field(alias="after", examples=["0 s"])
     lateness_ms: Annotated[Milliseconds, Field(ge=0)] = Field(default=0, alias="lateness", examples=["10 s"])
     idle_after_ms: Annotated[Milliseconds, Field(ge=1)] = Field(default=60_000, alias="idle_after", examples=["1 min"])
+    max_ahead_ms: Annotated[Milliseconds, Field(ge=0)] = Field(default=3_600_000, alias="max_ahead", examples=["1 h"])
     nodes: Annotated[WholeNumber, Field(ge=1, le=1024)] = Field(default=4, examples=[4])
     policy: PolicyName = Field(default="bala-join", examples=["bala-join"])
     skew: Skew = Field(default=Skew(), validate_default=True)

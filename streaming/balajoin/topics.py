@@ -3,7 +3,8 @@
 import logging
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +47,16 @@ def partition_counts(kafka: Kafka, names: Iterable[str]) -> dict[str, int]:
         if topic not in counts:
             raise KafkaError(f"topic {topic} does not exist at {kafka.bootstrap_servers}: create it first")
     return counts
+
+
+def ids(kafka: Kafka, names: Iterable[str]) -> tuple[str, dict[str, str]]:
+    """The cluster's id, and those of topics that have to be there."""
+    return _Admin(kafka).ids(list(names))
+
+
+def describer(kafka: Kafka) -> Callable[[list[str]], dict[str, Future[Any]]]:
+    """Asks for topics' descriptions, over one connection, and does not wait for them."""
+    return _Admin(kafka).describe
 
 
 @dataclass(frozen=True)
@@ -101,6 +112,20 @@ class _Admin:
         except confluent_kafka.KafkaException as error:
             raise self._unreachable(error.args[0]) from None
         return {name: len(topic.partitions) for name, topic in metadata.topics.items() if topic.error is None}
+
+    def describe(self, names: list[str]) -> dict[str, Future[Any]]:
+        found: dict[str, Future[Any]] = self._client.describe_topics(
+            confluent_kafka.TopicCollection(names), request_timeout=_TIMEOUT_S
+        )
+        return found
+
+    def ids(self, names: list[str]) -> tuple[str, dict[str, str]]:
+        try:
+            cluster = self._client.list_topics(timeout=_TIMEOUT_S).cluster_id
+            found = {name: str(answer.result().topic_id) for name, answer in self.describe(names).items()}
+        except confluent_kafka.KafkaException as error:
+            raise self._unreachable(error.args[0]) from None
+        return str(cluster), found
 
     def create(self, topics: Mapping[str, Shape], replication: int) -> None:
         new = [
