@@ -306,7 +306,7 @@ class Model:
         }
         stored: set[tuple[Side, Row]] = set()
         for block in self.cluster.durable.values():
-            rows, side = store._with_section(block)
+            rows, side = store.with_section(block)
             stored.update((side, row) for row in rows_of(rows))
             assert max(row.time_us for row in rows_of(rows)) >= edges[side] - self.spec.slice_us
         alive = {(side, row) for side, row in self.batch_of if row.time_us >= edges[side]}

@@ -25,6 +25,7 @@ _SUMMARIES = {
 }
 _CONTROL_SUMMARY = "look at the join's control and replica topics"
 _TAIL_SUMMARY = "print the last records of both topics: signals, and the build rows that they pulled"
+_STATE_SUMMARY = "show what a checkpoint holds, without running anything"
 _DEMO_SUMMARY = "join two skewed streams by hash and by bala-join, side by side on a Kafka of its own, and check both"
 _EPILOG = """\
 environment:
@@ -51,11 +52,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if arguments.command == "demo":
             return _demo(arguments)
+        if arguments.command == "state" and arguments.checkpoint:
+            return _state(None, arguments)
         config = load(arguments.config, os.environ)
         redactor = config.redactor
         _log_to_stderr(redactor, arguments.verbose)
         if arguments.command == "control":
             return _control_tail(config, arguments.lines, arguments.follow)
+        if arguments.command == "state":
+            return _state(config, arguments)
         order = _Order(config, arguments.config, default_cache(os.environ), arguments.verbose)
         return _COMMANDS[arguments.command](order)
     except ConfigError as error:
@@ -107,6 +112,14 @@ def _control_tail(config: Config, lines: int, follow: bool) -> int:
     return _DONE
 
 
+def _state(config: Config | None, arguments: argparse.Namespace) -> int:
+    from balajoin.checkpoints.show import show
+
+    location = config.run.checkpoint if config else arguments.checkpoint
+    show(location, config, in_json=arguments.json, cache=default_cache(os.environ), verbose=arguments.verbose)
+    return _DONE
+
+
 def _demo(arguments: argparse.Namespace) -> int:
     from balajoin import demo
 
@@ -138,6 +151,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     tail.add_argument("--lines", type=_positive, default=20, help="how many records (default: %(default)s)")
     tail.add_argument("--follow", action="store_true", help="go on with new ones until Ctrl-C")
+    state = commands.add_parser("state", help=_STATE_SUMMARY, description=_STATE_SUMMARY, parents=[common])
+    which = state.add_mutually_exclusive_group(required=True)
+    which.add_argument("-c", "--config", type=Path, metavar="FILE", help="the join's TOML file")
+    which.add_argument("--checkpoint", metavar="PLACE", help="any checkpoint of balajoin")
+    state.add_argument("--json", action="store_true", help="all of it, for programs")
     demo = commands.add_parser("demo", help=_DEMO_SUMMARY, description=_DEMO_SUMMARY, parents=[common])
     demo.add_argument("--seconds", type=_positive, default=60, help="how long rows are produced (default: %(default)s)")
     demo.add_argument("--rate", type=_positive, default=2000, help="probe rows per second (default: %(default)s)")

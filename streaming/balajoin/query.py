@@ -13,6 +13,7 @@ from balajoin.config import JoinSettings, Kafka, Stream
 from balajoin.control import streams
 from balajoin.control.publisher import Publisher
 from balajoin.pack import PACKED, Packer
+from balajoin.pins import pins
 from balajoin.routing.router import ROUTED, STATE, Router
 from balajoin.sides import Side
 
@@ -78,13 +79,7 @@ def join(
         lateness_us=settings.lateness_ms * 1000,
         idle_after_ms=settings.idle_after_ms,
         sources={"probe": partitions[probe.topic], "build": partitions[build.topic]},
-        pins={
-            "join.nodes": settings.nodes,
-            "probe.topic": probe.topic,
-            "build.topic": build.topic,
-            "probe.key": probe.key,
-            "build.key": build.key,
-        },
+        pins=pins(probe, build, settings),
     )
     side_topics = SideTopics(
         late=settings.late_topic,

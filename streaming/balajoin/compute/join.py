@@ -10,16 +10,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balajoin import codec
 from balajoin.blocks import concat, longs, pieces
-from balajoin.compute import pairs
+from balajoin.compute import head, pairs
 from balajoin.compute.guest import Guest
 from balajoin.compute.home import Home, in_fragment
 from balajoin.compute.index import matches
@@ -28,10 +26,9 @@ from balajoin.compute.statistics import NodeStatistics
 from balajoin.compute.store import BlockStore, Durable
 from balajoin.compute.watermarks import BEGINNING, ActivityClock, Past, Watermark
 from balajoin.control.records import Part, Shipment, Signal
-from balajoin.errors import StateError
+from balajoin.pins import refuse_others
 from balajoin.sides import SECTIONS, SIDES, Section, Side, side_of
 
-_STATE_VERSION = 2
 _ABANDONED_AFTER_S = 3 * 86_400
 _NO_POSITIONS = np.empty(0, np.int64)
 
@@ -78,18 +75,18 @@ class Node:
             self._past = Past()
             next_number = 0
         else:
-            head = codec.decode("node", _STATE_VERSION, state)
-            _refuse_other_pins(head["pins"], spec.pins)
-            self._lineage = head["lineage"]
-            self._seal = head["seal"]
-            self._clock = ActivityClock(spec.idle_after_ms, *head["clock"])
+            written = head.read(state)
+            refuse_others(written["pins"], spec.pins)
+            self._lineage = written["lineage"]
+            self._seal = written["seal"]
+            self._clock = ActivityClock(spec.idle_after_ms, *written["clock"])
             self._watermarks = {
-                side: Watermark.from_state(head["watermarks"][side], spec.idle_after_ms) for side in SIDES
+                side: Watermark.from_state(written["watermarks"][side], spec.idle_after_ms) for side in SIDES
             }
-            self._home = Home.from_state(node, spec.nodes, head["leases"])
-            self._guest = Guest.from_state(node, spec.nodes, head["guest"])
-            self._past = Past([(at, mark) for at, mark in head["past"]])
-            next_number = head["next_number"]
+            self._home = Home.from_state(node, spec.nodes, written["leases"])
+            self._guest = Guest.from_state(node, spec.nodes, written["guest"])
+            self._past = Past([(at, mark) for at, mark in written["past"]])
+            next_number = written["next_number"]
         self.store = BlockStore(durable, cache / self._lineage / f"node-{node}", spec.slice_us)
         self.store.open(next_number, self._seal)
 
@@ -135,9 +132,7 @@ class Node:
         self._note_statistics(rows, replicas)
 
     def state(self) -> bytes:
-        return codec.encode(
-            "node",
-            _STATE_VERSION,
+        return head.write(
             {
                 "pins": self._spec.pins,
                 "lineage": self._lineage,
@@ -267,12 +262,3 @@ def _remove_abandoned(cache: Path) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
                 with suppress(OSError):
                     folder.parent.rmdir()  # with its last node
-
-
-def _refuse_other_pins(written: dict[str, Any], given: dict[str, Any]) -> None:
-    for setting, value in given.items():
-        if written.get(setting) != value:
-            raise StateError(
-                f"{setting} is {value!r}, but the checkpoint was made with {written.get(setting)!r}: stored rows are "
-                f"placed by it. Set it back, or use a new checkpoint location"
-            )

@@ -87,7 +87,7 @@ class BlockStore:
     def _rebuild_all(self) -> None:
         for number, block in self._durable.items():
             self.rebuilt_blocks += 1
-            rows, section = _with_section(block)
+            rows, section = with_section(block)
             self._add_run(section, (number,), rows)
         self._merge()
 
@@ -97,7 +97,7 @@ class BlockStore:
         for number in info.blocks:
             block = self._durable.get(number)
             assert block is not None, f"block {number} is listed but not in the state store"
-            tables.append(_with_section(block)[0])
+            tables.append(with_section(block)[0])
         self.rebuilt_blocks += len(info.blocks)
         return self._written(Run(info, rows=concat(tables)))
 
@@ -227,5 +227,5 @@ def _tagged(section: Section, rows: pa.Table) -> bytes:
     return SECTIONS.index(section).to_bytes(_TAG_BYTES, "little") + encode(rows, _COMPRESSION)
 
 
-def _with_section(block: bytes) -> tuple[pa.Table, Section]:
+def with_section(block: bytes) -> tuple[pa.Table, Section]:
     return concat([decode(pa.py_buffer(block).slice(_TAG_BYTES))]), SECTIONS[block[0]]

@@ -6,6 +6,7 @@ A source is one partition number, of both topics: the paper's data node, with it
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,7 @@ from balajoin.routing.statistics import SourceStatistics
 from balajoin.sides import SECTIONS, SIDES, Section, Side
 
 _STATE_VERSION = 2
+_UPGRADES: Mapping[int, codec.Upgrade] = {}
 
 Parcels = dict[Section, list[list[pa.Table]]]
 
@@ -53,7 +55,7 @@ class Source:
     ) -> "Source":
         if state is None:
             return cls(number, nodes, lateness_us, lease_us, make_policy(None))
-        content = codec.decode("source", _STATE_VERSION, state)
+        content = read_state(state)
         leases = {(hash_, node, fragment): until for hash_, node, fragment, until in content["leases"]}
         policy = make_policy(content["policy"])
         return cls(number, nodes, lateness_us, lease_us, policy, content["latest"], leases)
@@ -154,6 +156,10 @@ class Source:
                 self.signals.append(Signal(hash_, node, until, fragment, key=samples[hash_]))
         floor = self.watermark("probe")
         self.leases = {lease: until for lease, until in self.leases.items() if until >= floor}
+
+
+def read_state(state: bytes) -> dict[str, Any]:
+    return codec.decode("source", _STATE_VERSION, state, _UPGRADES)
 
 
 def _by_block(whole: Assignment, counts: Sequence[int]) -> Iterator[Assignment]:
