@@ -7,9 +7,10 @@ import os
 import random
 import shutil
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -17,7 +18,9 @@ import numpy as np
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from balajoin.checkpoints.rehome import Entry, Rescale
 from balajoin.compute.batch import Inputs
+from balajoin.compute.head import HEAD
 from balajoin.compute.join import Arrival, Node
 from balajoin.compute.spec import JoinSpec
 from balajoin.control import records
@@ -27,14 +30,13 @@ from balajoin.routing import policies
 from balajoin.routing.matrix import matrix
 from balajoin.routing.policies import Assignment, HotKey, Policy
 from balajoin.routing.rule import PolicyName, SkewRule
-from balajoin.routing.source import Source
+from balajoin.routing.source import Source, rescaled
 from balajoin.sides import SECTIONS, SIDES, Side, side_of
 from oracle import Row, interval_join
 from strategies import KEYS, SECOND, Memory, Pair, hash_of, pairs_of, rows_of, table
 
 HOUR = 3600 * SECOND
 MEMORY_DISK = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-JOIN = "0b2f"
 
 
 @dataclass
@@ -141,6 +143,8 @@ class Batch:
     forget: bool = False
     """The local files."""
     rubbish: bool = False
+    rescale: int | None = None
+    """The join is stopped before, and goes on with so many nodes."""
 
 
 @dataclass(frozen=True)
@@ -184,6 +188,7 @@ def schedules(draw: st.DrawFn) -> Schedule:
         lost_attempts=usually(0, 0, 1, 2),
         forget=usually(False, False, True),
         rubbish=usually(False, True),
+        rescale=usually(None, None, None, 1, 2, 3, 4, 6),
     )
     return Schedule(
         spec=JoinSpec(
@@ -213,6 +218,7 @@ class Cluster:
         self.schedule, self.spec, self.cache = schedule, schedule.spec, cache
         self.rng = random.Random(schedule.seed)
         self.topics = Topics()
+        self.join = "0b2f"
         self.sources = [
             Source(number, self.spec.nodes, self.spec.lateness_us, schedule.lease_us, self.policy(number))
             for number in range(max(self.spec.sources.values()))
@@ -228,12 +234,12 @@ class Cluster:
         self.batch = 0
         self.guests_pairs = 0
 
-    def policy(self, number: int) -> Policy:
+    def policy(self, number: int, state: bytes | None = None) -> Policy:
         schedule, nodes = self.schedule, self.spec.nodes
         if schedule.policy is None:
             return Whim(nodes, schedule.seed + number, schedule.broadcasts, schedule.choices)
         skewed = tuple({hash_of(key, schedule.hashes) for key in KEYS[:2]})
-        return policies.make(schedule.policy, nodes, number, SkewRule(keys=skewed))
+        return policies.make(schedule.policy, nodes, number, SkewRule(keys=skewed), state)
 
     # --- one batch ----------------------------------------------------------------------------------------------------
 
@@ -268,9 +274,43 @@ class Cluster:
                         arrivals[node].append(Arrival(section, number, watermark, 0, parcel))
         return arrivals
 
+    def rescale(self, nodes: int) -> None:
+        """What a stopped join left, made into a join of so many nodes. What it published and nobody read stays unread."""
+        change = Rescale(self.spec.nodes, self.batch - 1, replace(self.spec, nodes=nodes))
+        scattered = defaultdict(list)
+        for node, (state, durable) in enumerate(zip(self.states, self.durables, strict=True)):
+            for number, block in ((HEAD, state), *dict.items(durable)):
+                if block is not None:
+                    for target, part in change.scatter(Entry(node, number, block)):
+                        scattered[target].append(Entry(node, number, part))
+        if not scattered:
+            return
+        gathered = [dict(change.gather(scattered[node])) for node in range(nodes)]
+        self.spec = change.spec
+        self.states = [state.pop(HEAD) for state in gathered]
+        self.durables = [Memory(state) for state in gathered]
+        self.nodes = [None] * nodes
+        self.sources = list(map(self.rescaled, self.sources))
+        self.batch = 0
+        self.join += "'"
+        event("rescaled")
+        if any(number < HEAD for state in gathered for number in state):
+            event("rescaled with results on their way")
+            for node in range(nodes):
+                self.topics.written.append((node, Record("signal", '{"version":1}', None)))
+
+    def rescaled(self, source: Source) -> Source:
+        number, nodes, (lateness_us, lease_us) = source.number, self.spec.nodes, (source.lateness_us, source.lease_us)
+        if self.schedule.policy is None:
+            return Source(number, nodes, lateness_us, lease_us, self.policy(number), source.latest)
+        state = rescaled(source.state(), nodes)
+        return Source.restore(number, nodes, lateness_us, lease_us, partial(self.policy, number), state)
+
     def step(self, batch: Batch) -> None:
+        if batch.rescale:
+            self.rescale(batch.rescale)
         self.clock += batch.passed
-        stamp = Stamp(JOIN, self.batch)
+        stamp = Stamp(self.join, self.batch)
         unread = self.topics.written[self.topics.read :]
         self.topics.read = len(self.topics.written)
         arrivals = self.routed(batch.sends, stamp)
@@ -279,9 +319,10 @@ class Cluster:
         if batch.rubbish:
             self.litter()
         for number in range(self.spec.nodes):
-            inputs = Inputs.read(stamp, (record for to, record in unread if to == number))
+            mine = [record for to, record in unread if to == number or (to >= self.spec.nodes and number == 0)]
+            inputs = Inputs.read(stamp, mine)
             inputs.arrivals = arrivals[number]
-            if not inputs.arrivals and not inputs.signals and not inputs.parts:
+            if not inputs.arrivals and not mine:
                 continue
             for _ in range(batch.lost_attempts):
                 self.lose(number, inputs, stamp)
@@ -321,7 +362,7 @@ class Cluster:
     def litter(self) -> None:
         """Records that nobody of this join wrote, or that it wrote in a life it gave up."""
         for to, record in list(self.topics.written[-3:]):
-            for old, new in ((f'"join":"{JOIN}"', '"join":"other"'), (f'"batch":{self.batch}', '"batch":1000')):
+            for old, new in ((f'"join":"{self.join}"', '"join":"other"'), (f'"batch":{self.batch}', '"batch":1000')):
                 if record.note:
                     self.topics.written.append(
                         (to, Record(record.section, record.note.replace(old, new, 1), record.block))

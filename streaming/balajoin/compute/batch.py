@@ -128,7 +128,7 @@ class StateBlocks:
 
     def items(self) -> Iterable[tuple[int, bytes]]:
         """One by one: a single answer with all of them could pass the 2 GiB that Spark's protocol allows."""
-        for number in sorted(key[0] for key in self._state.keys() if key[0] != HEAD):  # noqa: SIM118 - not a dict
+        for number in sorted(key[0] for key in self._state.keys() if key[0] >= 0):  # noqa: SIM118 - not a dict
             yield number, bytes(self._state.getValue((number,))[0])
 
 

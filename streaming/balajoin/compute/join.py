@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from balajoin.blocks import concat, longs, pieces
-from balajoin.compute import head, pairs
+from balajoin.compute import head, owed, pairs
 from balajoin.compute.guest import Guest
 from balajoin.compute.home import Home, in_fragment
 from balajoin.compute.index import matches
@@ -61,6 +61,7 @@ class Node:
     def __init__(self, spec: JoinSpec, state: bytes | None, durable: Durable, cache: Path, node: int) -> None:
         self._spec = spec
         self._number = node
+        self._durable = durable
         self.late: list[LateRows] = []
         self.signals: list[Signal] = []
         self.shipments: list[Shipment] = []
@@ -73,6 +74,8 @@ class Node:
             self._home = Home(node, spec.nodes)
             self._guest = Guest(node, spec.nodes)
             self._past = Past()
+            self._last: list[int] | None = None
+            self._owed = 0
             next_number = 0
         else:
             written = head.read(state)
@@ -86,6 +89,7 @@ class Node:
             self._home = Home.from_state(node, spec.nodes, written["leases"])
             self._guest = Guest.from_state(node, spec.nodes, written["guest"])
             self._past = Past([(at, mark) for at, mark in written["past"]])
+            self._last, self._owed = written.get("last"), written.get("owed", 0)
             next_number = written["next_number"]
         self.store = BlockStore(durable, cache / self._lineage / f"node-{node}", spec.slice_us)
         self.store.open(next_number, self._seal)
@@ -102,6 +106,11 @@ class Node:
         before that: docs/architecture.md needs that order.
         """
         previous = {side: self.watermark(side) for side in SIDES}
+        self._last = [batch, self.store.next_number]
+        for results in owed.take(self._durable, self._owed):
+            self.statistics.pairs += results.num_rows
+            yield results
+        self._owed = 0
         ordered = sorted(arrivals, key=lambda a: (SECTIONS.index(a.section), a.source), reverse=True)
         for arrival in ordered:
             self._set_aside_late(arrival, previous[arrival.side])
@@ -139,6 +148,8 @@ class Node:
                 "seal": self._seal,
                 "clock": [self._clock.now_ms, self._clock.batch_ms],
                 "next_number": self.store.next_number,
+                "last": self._last,
+                "owed": self._owed,
                 "watermarks": {side: self._watermarks[side].to_state() for side in SIDES},
                 "leases": self._home.to_state(),
                 "guest": self._guest.to_state(),
@@ -173,9 +184,9 @@ class Node:
 
     def _without_known(self, tables: Sequence[pa.Table], pulled: NDArray[np.int64]) -> Iterator[pa.Table]:
         """A pull brings rows that came before, and again those that the same batch forwards."""
-        known = np.concatenate([_positions(rows) for rows in self.store.rows_with("build", pulled)] or [_NO_POSITIONS])
+        known = np.concatenate([positions(rows) for rows in self.store.rows_with("build", pulled)] or [_NO_POSITIONS])
         for rows in tables:
-            mine = _positions(rows)
+            mine = positions(rows)
             new = np.zeros(len(mine), np.bool_)
             new[np.unique(mine, return_index=True)[1]] = True
             new &= ~np.isin(mine, known)
@@ -249,7 +260,7 @@ class Node:
         noted.watermarks = {side: self.watermark(side) for side in SIDES}
 
 
-def _positions(rows: pa.Table) -> NDArray[np.int64]:
+def positions(rows: pa.Table) -> NDArray[np.int64]:
     """Partition and offset as one number: who a row is."""
     return longs(rows, "partition").astype(np.int64) << 48 | longs(rows, "offset")
 

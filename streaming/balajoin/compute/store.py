@@ -38,7 +38,7 @@ _MAX_MERGED_BYTES = 256 << 20
 
 
 class Durable(Protocol):
-    """Where blocks survive a crash: a map from running number to bytes."""
+    """Where blocks survive a crash: a map from running number to bytes. `items` are those with numbers from 0 on."""
 
     def get(self, number: int) -> bytes | None: ...
     def put(self, number: int, block: bytes) -> None: ...
@@ -114,14 +114,8 @@ class BlockStore:
 
     def add(self, section: Section, rows: pa.Table) -> None:
         """Stores a single-chunk table; afterwards look-ups find it."""
-        times = longs(rows, "time")
-        width = self._slice_us
-        while int(times.max()) // width - int(times.min()) // width >= _MAX_SLICES_A_PIECE:
-            width *= 2
-        numbers, members = np.unique(times // width, return_inverse=True)
-        for part in partition_by(rows, members.astype(np.int32), len(numbers)):
-            single = concat([part])
-            self._durable.put(self.next_number, _tagged(section, single))
+        for single in sliced(rows, self._slice_us):
+            self._durable.put(self.next_number, tagged(section, single))
             self._add_run(section, (self.next_number,), single)
             self.next_number += 1
 
@@ -223,7 +217,18 @@ def _mergeable(alike: Sequence[Run]) -> Iterator[list[Run]]:
         yield together
 
 
-def _tagged(section: Section, rows: pa.Table) -> bytes:
+def sliced(rows: pa.Table, slice_us: int) -> Iterator[pa.Table]:
+    """The rows by slices of time, each as a single-chunk table."""
+    times = longs(rows, "time")
+    width = slice_us
+    while int(times.max()) // width - int(times.min()) // width >= _MAX_SLICES_A_PIECE:
+        width *= 2
+    numbers, members = np.unique(times // width, return_inverse=True)
+    for part in partition_by(rows, members.astype(np.int32), len(numbers)):
+        yield concat([part])
+
+
+def tagged(section: Section, rows: pa.Table) -> bytes:
     return SECTIONS.index(section).to_bytes(_TAG_BYTES, "little") + encode(rows, _COMPRESSION)
 
 

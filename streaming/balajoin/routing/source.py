@@ -18,6 +18,7 @@ from balajoin.compute.watermarks import BEGINNING
 from balajoin.control.records import Lease, Signal
 from balajoin.hashing import homes
 from balajoin.kernels import kernel
+from balajoin.routing import policies
 from balajoin.routing.policies import Assignment, Policy
 from balajoin.routing.statistics import SourceStatistics
 from balajoin.sides import SECTIONS, SIDES, Section, Side
@@ -66,7 +67,7 @@ class Source:
             "leases": [[*lease, until] for lease, until in sorted(self.leases.items())],
             "policy": self.policy.state(),
         }
-        return codec.encode("source", _STATE_VERSION, content)
+        return _write_state(content)
 
     def watermark(self, side: Side) -> int:
         """No row of this source is expected below. Every node hears of it in every batch."""
@@ -160,6 +161,16 @@ class Source:
 
 def read_state(state: bytes) -> dict[str, Any]:
     return codec.decode("source", _STATE_VERSION, state, _UPGRADES)
+
+
+def rescaled(state: bytes, nodes: int) -> bytes:
+    """For another number of nodes: homes are others, and have made no lease yet."""
+    content = read_state(state)
+    return _write_state({**content, "leases": [], "policy": policies.rescaled(content["policy"], nodes)})
+
+
+def _write_state(content: dict[str, Any]) -> bytes:
+    return codec.encode("source", _STATE_VERSION, content)
 
 
 def _by_block(whole: Assignment, counts: Sequence[int]) -> Iterator[Assignment]:

@@ -84,6 +84,12 @@ def _read_state(name: PolicyName, nodes: int, state: bytes) -> dict[str, Any] | 
     return content if written["policy"] == name else None
 
 
+def rescaled(state: bytes, nodes: int) -> bytes:
+    """The state for another number of nodes: what was counted stays, where rows went is forgotten."""
+    written = codec.decode("policy", _STATE_VERSION, state)
+    return codec.encode("policy", _STATE_VERSION, {**written, "nodes": nodes})
+
+
 def remembered(state: bytes) -> tuple[PolicyName, list[HotKey]]:
     """The policy that wrote the state, and the frequent keys it knows, whatever counts as skewed now."""
     written = codec.decode("policy", _STATE_VERSION, state)
