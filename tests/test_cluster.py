@@ -143,8 +143,6 @@ class Batch:
     forget: bool = False
     """The local files."""
     rubbish: bool = False
-    rescale: int | None = None
-    """The join is stopped before, and goes on with so many nodes."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +158,8 @@ class Schedule:
     seed: int
     part_bytes: int
     batches: tuple[Batch, ...]
+    rescale: tuple[int, int] | None
+    """Before this batch the join is stopped, and goes on with so many nodes."""
 
 
 def usually(value, *others):
@@ -188,7 +188,6 @@ def schedules(draw: st.DrawFn) -> Schedule:
         lost_attempts=usually(0, 0, 1, 2),
         forget=usually(False, False, True),
         rubbish=usually(False, True),
-        rescale=usually(None, None, None, 1, 2, 3, 4, 6),
     )
     return Schedule(
         spec=JoinSpec(
@@ -210,6 +209,7 @@ def schedules(draw: st.DrawFn) -> Schedule:
         seed=draw(st.integers(0, 1 << 20)),
         part_bytes=draw(st.sampled_from([60, 60, 1 << 20])),
         batches=tuple(draw(st.lists(batches, min_size=1, max_size=12))),
+        rescale=draw(st.none() | st.tuples(st.integers(1, 9), st.sampled_from([1, 2, 3, 4, 6]))),
     )
 
 
@@ -275,7 +275,7 @@ class Cluster:
         return arrivals
 
     def rescale(self, nodes: int) -> None:
-        """What a stopped join left, made into a join of so many nodes. What it published and nobody read stays unread."""
+        """What a stopped join left becomes one of so many nodes. What it published and nobody read stays there."""
         change = Rescale(self.spec.nodes, self.batch - 1, replace(self.spec, nodes=nodes))
         scattered = defaultdict(list)
         for node, (state, durable) in enumerate(zip(self.states, self.durables, strict=True)):
@@ -307,8 +307,6 @@ class Cluster:
         return Source.restore(number, nodes, lateness_us, lease_us, partial(self.policy, number), state)
 
     def step(self, batch: Batch) -> None:
-        if batch.rescale:
-            self.rescale(batch.rescale)
         self.clock += batch.passed
         stamp = Stamp(self.join, self.batch)
         unread = self.topics.written[self.topics.read :]
@@ -373,7 +371,10 @@ class Cluster:
     # --- the whole run ------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        for batch in self.schedule.batches:
+        at, nodes = self.schedule.rescale or (0, 0)
+        for number, batch in enumerate(self.schedule.batches):
+            if nodes and number == at:
+                self.rescale(nodes)
             self.step(batch)
         self.drain()
         self.check_pairs()

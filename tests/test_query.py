@@ -45,6 +45,11 @@ class Pipeline:
     hash_bits: int = 64
     lateness: str = "10 min"
     max_rows_per_batch: int | None = None
+    place: str = "checkpoint"
+
+    @property
+    def checkpoint(self) -> str:
+        return str(self.folder / self.place)
 
     @property
     def kafka(self) -> Kafka:
@@ -75,20 +80,26 @@ class Pipeline:
             kafka=self.kafka,
             settings=settings,
             cache_dir=str(self.cache),
+            checkpoint=self.checkpoint,
             hash_bits=self.hash_bits,
         )
 
-    def run(self) -> list[Any]:
+    def run(self, **trigger: Any) -> list[Any]:
         """Everything that is in the topics now, as one start of the query; returns its progress reports."""
+        trigger = trigger or {"processingTime": "0 seconds"}
         query = (
             self.joined()
             .writeStream.format("parquet")
             .option("path", str(self.folder / "results"))
-            .option("checkpointLocation", str(self.folder / "checkpoint"))
+            .option("checkpointLocation", self.checkpoint)
+            .trigger(**trigger)
             .start()
         )
-        query.processAllAvailable()
-        query.stop()
+        if "availableNow" in trigger:
+            query.awaitTermination()
+        else:
+            query.processAllAvailable()
+            query.stop()
         return [progress for progress in query.recentProgress if "addBatch" in progress["durationMs"]]
 
     def results(self) -> DataFrame:

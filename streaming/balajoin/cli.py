@@ -26,6 +26,7 @@ _SUMMARIES = {
 _CONTROL_SUMMARY = "look at the join's control and replica topics"
 _TAIL_SUMMARY = "print the last records of both topics: signals, and the build rows that they pulled"
 _STATE_SUMMARY = "show what a checkpoint holds, without running anything"
+_RESCALE_SUMMARY = "make, of a stopped join's checkpoint, one with another number of nodes; the old one stays as it is"
 _DEMO_SUMMARY = "join two skewed streams by hash and by bala-join, side by side on a Kafka of its own, and check both"
 _EPILOG = """\
 environment:
@@ -61,6 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _control_tail(config, arguments.lines, arguments.follow)
         if arguments.command == "state":
             return _state(config, arguments)
+        if arguments.command == "rescale":
+            return _rescale(config, arguments)
         order = _Order(config, arguments.config, default_cache(os.environ), arguments.verbose)
         return _COMMANDS[arguments.command](order)
     except ConfigError as error:
@@ -120,6 +123,14 @@ def _state(config: Config | None, arguments: argparse.Namespace) -> int:
     return _DONE
 
 
+def _rescale(config: Config, arguments: argparse.Namespace) -> int:
+    from balajoin.checkpoints.rescale import rescale
+
+    cache, verbose = default_cache(os.environ), arguments.verbose
+    print(rescale(config, arguments.nodes, arguments.to, file=str(arguments.config), cache=cache, verbose=verbose))
+    return _DONE
+
+
 def _demo(arguments: argparse.Namespace) -> int:
     from balajoin import demo
 
@@ -156,6 +167,11 @@ def _parser() -> argparse.ArgumentParser:
     which.add_argument("-c", "--config", type=Path, metavar="FILE", help="the join's TOML file")
     which.add_argument("--checkpoint", metavar="PLACE", help="any checkpoint of balajoin")
     state.add_argument("--json", action="store_true", help="all of it, for programs")
+    rescale = commands.add_parser(
+        "rescale", help=_RESCALE_SUMMARY, description=_RESCALE_SUMMARY, parents=[file, common]
+    )
+    rescale.add_argument("--nodes", type=_positive, required=True, metavar="M", help="how many it shall have")
+    rescale.add_argument("--to", required=True, metavar="PLACE", help="where the new checkpoint goes")
     demo = commands.add_parser("demo", help=_DEMO_SUMMARY, description=_DEMO_SUMMARY, parents=[common])
     demo.add_argument("--seconds", type=_positive, default=60, help="how long rows are produced (default: %(default)s)")
     demo.add_argument("--rate", type=_positive, default=2000, help="probe rows per second (default: %(default)s)")

@@ -7,15 +7,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from balajoin import clients, edge, observed, results, skewed_keys, topics
+from balajoin.checkpoints import seed as seeds
 from balajoin.compute.processor import JOINED, NodeProcessor
 from balajoin.compute.spec import JoinSpec, SideTopics
 from balajoin.config import JoinSettings, Kafka, Stream
 from balajoin.control import streams
 from balajoin.control.publisher import Publisher
+from balajoin.control.records import wake_up_record
 from balajoin.pack import PACKED, Packer
 from balajoin.pins import pins
 from balajoin.routing.router import ROUTED, STATE, Router
-from balajoin.sides import Side
+from balajoin.sides import SIDES, Side
 
 _REQUIRED_CONF = {
     "spark.sql.adaptive.enabled": "false",  # it would change the number of state partitions
@@ -33,12 +35,14 @@ def join(
     kafka: Kafka,
     settings: JoinSettings,
     cache_dir: str | None = None,
+    checkpoint: str | None = None,
     hash_bits: int = 64,
 ) -> DataFrame:
     """The continuous interval join of two topics, as an ordinary streaming DataFrame (columns: see `results`).
 
     Sets what the operators need on the session: `spark.sql.shuffle.partitions` becomes `settings.nodes`. `cache_dir`
-    is a folder on each executor's own disk. `hash_bits` below 64 forces hash collisions, for tests.
+    is a folder on each executor's own disk. `checkpoint` is the query's, and needed if `balajoin rescale` wrote
+    it. `hash_bits` below 64 forces hash collisions, for tests.
     """
     for name, value in _REQUIRED_CONF.items():
         spark.conf.set(name, value)
@@ -46,11 +50,18 @@ def join(
 
     probe_types, build_types = edge.types(spark, probe, build)
     publisher = Publisher.of(clients.librdkafka_options(kafka))
-    partitions = topics.partition_counts(kafka, [probe.topic, build.topic])
+    partitions = topics.partition_counts(
+        kafka, [probe.topic, build.topic, settings.control_topic, settings.replica_topic]
+    )
+    seed = seeds.read(spark, checkpoint, settings.nodes) if checkpoint else None
+
+    def first_offsets(at: int, topic: str, otherwise: str) -> str:
+        return seed.starting_offsets(at, topic, partitions[topic]) if seed else otherwise
 
     def packed(side: Side, stream: Stream, typed: edge.Typed) -> DataFrame:
         packer = Packer(side, stream.topic, settings.nodes, settings.dead_letter_topic, publisher)
-        records = edge.records(spark, stream.topic, kafka, stream.starting_offsets, settings.max_rows_per_batch)
+        begin = first_offsets(SIDES.index(side), stream.topic, stream.starting_offsets)
+        records = edge.records(spark, stream.topic, kafka, begin, settings.max_rows_per_batch)
         return edge.rows(records, side, stream, typed, hash_bits).mapInArrow(packer.as_function(), PACKED)
 
     router = Router(
@@ -61,6 +72,7 @@ def join(
         lease_us=settings.skew.lease_ms * 1000,
         control_topic=settings.control_topic,
         publisher=publisher,
+        first_states=seed.sources if seed else {},
     )
     routed = (
         packed("probe", probe, probe_types)
@@ -68,9 +80,12 @@ def join(
         .groupBy("source")
         .applyInPandasWithState(router.as_function(), ROUTED, STATE, "append", GroupStateTimeout.NoTimeout)
     )
-    routed = observed.sources(routed, settings.nodes, max(partitions.values()))
-    signals = streams.signals(spark, settings.control_topic, kafka, settings.nodes)
-    replicas = streams.replicas(spark, settings.replica_topic, kafka, settings.nodes)
+    routed = observed.sources(routed, settings.nodes, max(partitions[probe.topic], partitions[build.topic]))
+    begin = [first_offsets(2, settings.control_topic, "earliest"), first_offsets(3, settings.replica_topic, "earliest")]
+    signals = streams.signals(spark, settings.control_topic, kafka, settings.nodes, begin[0])
+    replicas = streams.replicas(spark, settings.replica_topic, kafka, settings.nodes, begin[1])
+    if seed and seed.owing:
+        publisher.publish(settings.control_topic, map(wake_up_record, range(settings.nodes)), whole=True)
 
     spec = JoinSpec(
         nodes=settings.nodes,
@@ -94,6 +109,8 @@ def join(
         routed.unionAll(signals)
         .unionAll(replicas)
         .groupBy("node")
-        .transformWithStateInPandas(processor, JOINED, "append", "none")
+        .transformWithStateInPandas(
+            processor, JOINED, "append", "none", initialState=seed.states.groupBy("node") if seed else None
+        )
     )
     return results.named(observed.nodes(joined, settings.nodes), probe_types, build_types)

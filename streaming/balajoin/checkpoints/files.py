@@ -27,12 +27,25 @@ class Folder:
         names = [str(status.getPath().getName()) for status in self._system.listStatus(self._path(folder))]
         return sorted(int(name) for name in names if name.isdecimal())
 
-    def read(self, name: str) -> str:
+    def read(self, name: str) -> bytes:
         stream = self._system.open(self._path(name))
         try:
-            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
         finally:
             stream.close()
+
+    def write(self, name: str, content: bytes) -> None:
+        stream = self._system.create(self._path(name), False)
+        try:
+            stream.write(bytearray(content))
+        finally:
+            stream.close()
+
+    def delete(self) -> None:
+        self._system.delete(self._root, True)
+
+    def within(self, name: str) -> str:
+        return str(self._path(name).toString())
 
     def _path(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self._root, name) if name else self._root

@@ -64,7 +64,7 @@ def read(spark: SparkSession, location: str) -> Checkpoint:
         batch=batch,
         unfinished=begun[-1] if begun and begun[-1] > batch else None,
         nodes=operators[_NODES].partitions,
-        offsets=_offsets(folder.read(f"offsets/{batch}"), location),
+        offsets=_offsets(folder.read(f"offsets/{batch}").decode(), location),
         states=_node_states(spark, folder.location, operators[_NODES].id, batch),
         sources=_source_states(spark, folder.location, operators[_SOURCES], batch),
     )

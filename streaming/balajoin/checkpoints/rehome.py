@@ -78,7 +78,7 @@ class Rescale:
 
     def _head(self, heads: Mapping[int, Mapping[str, Any]], next_number: int, debts: int) -> dict[str, Any]:
         """All nodes agree on time, and batches begin anew: the last one becomes -1."""
-        newest = max(heads.values(), key=lambda content: int(content["last"][0]))
+        newest = max(heads.values(), key=last_batch)
         return {
             **newest,
             "pins": self.spec.pins,
@@ -112,7 +112,7 @@ class _Old:
         self._owed: list[bytes] = []
         for entry in entries:
             if entry.number == head.HEAD:
-                self.heads[entry.node] = _head_of(entry)
+                self.heads[entry.node] = head.read(entry.block)
             elif entry.number < head.HEAD:
                 self._owed.append(entry.block)
             else:
@@ -178,7 +178,7 @@ class _Old:
     def _kept_from(self, node: int) -> int:
         """What was at the node when its last batch evicted, and matches probe times from here on, is still there."""
         content = self.heads[node]
-        settled = Past([(at, mark) for at, mark in content["past"]]).as_of(content["last"][0] - 2)
+        settled = Past([(at, mark) for at, mark in content["past"]]).as_of(last_batch(content)[0] - 2)
         pinned: list[int] = [earliest for _, _, earliest, *_ in content["guest"]["pins"]]
         return min([settled, *pinned])
 
@@ -193,7 +193,7 @@ class _Old:
         for entry in self._blocks:
             rows, at = with_section(entry.block)
             if at == section:
-                last, first_number = self.heads[entry.node]["last"]
+                last, first_number = last_batch(self.heads[entry.node])
                 is_new = last == self._change.batch and entry.number >= first_number
                 yield _Stored(entry.node, is_new, section, rows)
 
@@ -202,14 +202,15 @@ class _Old:
         return at_home
 
 
-def _head_of(entry: Entry) -> Mapping[str, Any]:
-    content = head.read(entry.block)
+def last_batch(content: Mapping[str, Any]) -> tuple[int, int]:
+    """Of a node's head: its last batch, and the number of the first block that this brought."""
     if content.get("last") is None:
         raise StateError(
             "the checkpoint was last written by an older balajoin, which did not note what is on its way: start and "
             "stop the join once with this one, then rescale"
         )
-    return content
+    batch, first_number = content["last"]
+    return batch, first_number
 
 
 def _some(rows: pa.Table, which: Mask) -> Sequence[pa.Table]:

@@ -109,6 +109,11 @@ def signal_record(stamp: Stamp, home: int, signal: Signal) -> Record:
     return Record(str(home).encode(), _json(content), ())
 
 
+def wake_up_record(home: int) -> Record:
+    """Nobody's signal: a node that reads it does what it has to do anyway, and skips it."""
+    return signal_record(Stamp("", -1), home, Signal(0, home, 0))
+
+
 def read_signal(text: str | None) -> tuple[Stamp, Signal]:
     content = _object(text)
     stamp = _stamp(content)

@@ -1,0 +1,89 @@
+"""The first state of a checkpoint that was made of another: files beside Spark's own, for the query's first start."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+
+from balajoin import codec
+from balajoin.checkpoints.files import Folder
+from balajoin.checkpoints.reading import Offsets
+from balajoin.errors import StateError
+
+SEEDED = "node bigint, number bigint, block binary"
+
+_VERSION = 1
+_FOLDER = "balajoin-seed"
+_MANIFEST = f"{_FOLDER}/manifest"
+_NODES = f"{_FOLDER}/nodes"
+_EARLIEST = -2
+
+
+@dataclass(frozen=True)
+class Seed:
+    offsets: Sequence[Offsets]
+    """Of the inputs in their order: probe, build, control and replica topic."""
+    sources: Mapping[int, bytes]
+    owing: bool
+    """Some node has results to hand out, whether rows come or not."""
+    states: DataFrame
+    """What each node's state holds at first, by the node's label."""
+
+    def starting_offsets(self, at: int, topic: str, partitions: int) -> str:
+        """As Spark's Kafka source takes them: it wants all partitions, and some may have been added."""
+        read = self.offsets[at].get(topic)
+        if read is None:
+            raise StateError(
+                f"the checkpoint was made for a join that reads {', '.join(self.offsets[at])}, not {topic}: set the "
+                "topic back, or use a new checkpoint location"
+            )
+        every = {str(number): _EARLIEST for number in range(partitions)}
+        return json.dumps({topic: {**every, **read}})
+
+
+def write(
+    folder: Folder,
+    states: DataFrame,
+    nodes: int,
+    offsets: Sequence[Offsets],
+    sources: Mapping[int, bytes],
+    last_look: Callable[[], None],
+) -> None:
+    """The manifest comes last, after `last_look` had nothing against it: without it nothing starts from here."""
+    place = folder.within(_NODES)
+    states.write.parquet(place)
+    owing = states.sparkSession.read.parquet(place).filter("number < -1").limit(1).count() > 0
+    content = {
+        "nodes": nodes,
+        "offsets": list(offsets),
+        "owing": owing,
+        "sources": {str(source): state for source, state in sources.items()},
+    }
+    last_look()
+    folder.write(_MANIFEST, codec.encode("seed", _VERSION, content))
+
+
+def read(spark: SparkSession, checkpoint: str, nodes: int) -> Seed | None:
+    """None for a checkpoint that was not made of another."""
+    folder = Folder(spark, checkpoint)
+    if not folder.exists(_FOLDER):
+        return None
+    if not folder.exists(_MANIFEST):
+        raise StateError(
+            f"the rescale that should write {checkpoint} was cut short: delete that folder, and rescale again"
+        )
+    content = codec.decode("seed", _VERSION, folder.read(_MANIFEST))
+    if content["nodes"] != nodes:
+        raise StateError(
+            f"join.nodes is {nodes}, but the checkpoint {checkpoint} was rescaled to {content['nodes']}: set it to that"
+        )
+    is_taken = bool(folder.numbers("commits"))
+    return Seed(
+        offsets=content["offsets"],
+        sources={int(source): state for source, state in content["sources"].items()},
+        owing=content["owing"] and not is_taken,
+        states=spark.createDataFrame([], SEEDED)
+        if is_taken
+        else spark.read.schema(SEEDED).parquet(folder.within(_NODES)),
+    )
