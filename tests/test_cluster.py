@@ -213,6 +213,50 @@ def schedules(draw: st.DrawFn) -> Schedule:
     )
 
 
+@st.composite
+def rescaled_schedules(draw: st.DrawFn) -> Schedule:
+    """Stopped while a hot key's build rows, which lag, are on their way to guests: some are old, some came just now."""
+    before, width = draw(st.sampled_from([0, 1, 5])) * SECOND, draw(st.sampled_from([1, 3])) * SECOND
+    partitions: dict[Side, int] = {"probe": draw(st.integers(1, 2)), "build": 1}
+    sends = st.sampled_from(["probe", "build"]).flatmap(
+        lambda side: st.builds(
+            Send,
+            side=st.just(side),
+            partition=st.integers(0, partitions[side] - 1),
+            key=usually(KEYS[1], KEYS[2]),
+            jitter=usually(0.0, 0.9),
+        )
+    )
+    batches = st.builds(
+        Batch,
+        sends=st.lists(sends, min_size=1, max_size=8).map(tuple),
+        passed=st.sampled_from([SECOND, SECOND // 2, 2 * SECOND, 5 * SECOND]),
+    )
+    drawn = tuple(draw(st.lists(batches, min_size=4, max_size=10)))
+    return Schedule(
+        spec=JoinSpec(
+            nodes=draw(st.sampled_from([2, 3])),
+            before_us=before,
+            after_us=width - before,
+            lateness_us=draw(st.sampled_from([0, 1])) * SECOND,
+            idle_after_ms=1 << 40,
+            sources=partitions,
+            pins={},
+        ),
+        lags={"probe": (0, 0), "build": (draw(st.sampled_from([0, 3, 8])) * SECOND,)},
+        lease_us=draw(st.sampled_from([1, SECOND, HOUR])),
+        stragglers=False,
+        policy=None,
+        choices=draw(st.sampled_from(["s", "hs", "f"])),
+        broadcasts=draw(st.booleans()),
+        hashes=1 << 32,
+        seed=draw(st.integers(0, 1 << 20)),
+        part_bytes=1 << 20,
+        batches=drawn,
+        rescale=(draw(st.integers(2, len(drawn) - 1)), draw(st.sampled_from([1, 2, 3]))),
+    )
+
+
 class Cluster:
     def __init__(self, schedule: Schedule, cache: Path) -> None:
         self.schedule, self.spec, self.cache = schedule, schedule.spec, cache
@@ -423,6 +467,16 @@ def homes_of(row: Row, nodes: int, hashes: int) -> int:
 @settings(max_examples=300)
 @given(schedules())
 def test_no_pair_is_lost_or_repeated_wherever_rows_are_sent(schedule):
+    play(schedule)
+
+
+@settings(max_examples=300)
+@given(rescaled_schedules())
+def test_no_pair_is_lost_or_repeated_by_a_rescale_while_rows_are_on_their_way(schedule):
+    play(schedule)
+
+
+def play(schedule: Schedule) -> None:
     with tempfile.TemporaryDirectory(dir=MEMORY_DISK) as folder, ExitStack() as stack:
         stack.enter_context(patch.object(records, "_MAX_PART_BYTES", schedule.part_bytes))
         Cluster(schedule, Path(folder)).run()

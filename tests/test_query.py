@@ -6,6 +6,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 from typing import Any, get_args
 
@@ -90,7 +91,7 @@ class Pipeline:
         query = (
             self.joined()
             .writeStream.format("parquet")
-            .option("path", str(self.folder / "results"))
+            .option("path", str(self.folder / "results" / self.place))
             .option("checkpointLocation", self.checkpoint)
             .trigger(**trigger)
             .start()
@@ -103,7 +104,9 @@ class Pipeline:
         return [progress for progress in query.recentProgress if "addBatch" in progress["durationMs"]]
 
     def results(self) -> DataFrame:
-        return self.spark.read.parquet(str(self.folder / "results"))
+        """Of all checkpoints: the sink of each has a folder of its own, because it knows batches by their number."""
+        parts = [self.spark.read.parquet(str(part)) for part in (self.folder / "results").iterdir()]
+        return reduce(DataFrame.unionAll, parts)
 
     def batch_join(self) -> DataFrame:
         def side(stream: Stream, name: str) -> DataFrame:

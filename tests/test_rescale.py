@@ -1,4 +1,4 @@
-"""A join goes on with another number of nodes, on a real broker, and its results are those of a batch join all the same."""
+"""A join goes on with another number of nodes, on a real broker, and has the results of a batch join all the same."""
 
 import json
 import subprocess
@@ -104,7 +104,7 @@ def test_what_cannot_be_rescaled_is_refused_in_one_line(
 
     with pytest.raises(StateError, match="has 2 nodes already"):
         change(spark, old, new, 2, settings(running), given)
-    with pytest.raises(StateError, match="probe.topic is 'other', but the checkpoint was made with"):
+    with pytest.raises(StateError, match=r"probe\.topic is 'other', but the checkpoint was made with"):
         change(spark, old, new, 3, settings(running), {**given, "probe.topic": "other"})
     with pytest.raises(StateError, match="exists: name a place"):
         change(spark, old, str(tmp_path), 3, settings(running), given)
@@ -127,7 +127,7 @@ def test_what_cannot_be_rescaled_is_refused_in_one_line(
 
     change(spark, old, new, 3, settings(running), given)
     running.place, running.nodes = "new", 4
-    with pytest.raises(StateError, match="join.nodes is 4, but the checkpoint .* was rescaled to 3"):
+    with pytest.raises(StateError, match=r"join\.nodes is 4, but the checkpoint .* was rescaled to 3"):
         running.run()
     (Path(new) / "balajoin-seed" / "manifest").unlink()
     with pytest.raises(StateError, match="was cut short: delete that folder, and rescale again"):

@@ -74,8 +74,7 @@ class Node:
             self._home = Home(node, spec.nodes)
             self._guest = Guest(node, spec.nodes)
             self._past = Past()
-            self._last: list[int] | None = None
-            self._owed = 0
+            self._last, self._owed = [-1, 0], 0
             next_number = 0
         else:
             written = head.read(state)
@@ -89,7 +88,7 @@ class Node:
             self._home = Home.from_state(node, spec.nodes, written["leases"])
             self._guest = Guest.from_state(node, spec.nodes, written["guest"])
             self._past = Past([(at, mark) for at, mark in written["past"]])
-            self._last, self._owed = written.get("last"), written.get("owed", 0)
+            self._last, self._owed = written.get("last", [-1, 0]), written.get("owed", 0)
             next_number = written["next_number"]
         self.store = BlockStore(durable, cache / self._lineage / f"node-{node}", spec.slice_us)
         self.store.open(next_number, self._seal)
@@ -222,7 +221,11 @@ class Node:
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def _evict(self, build_watermark: int, probe_watermark: int) -> None:
-        """Pinned rows stay, and so does what may have been shipped here for them."""
+        """Pinned rows stay, and so does what may have been shipped here for them.
+
+        Build rows of this batch stay too: they may be on their way to guests, where only their home would find them
+        again if the join was stopped now and rescaled.
+        """
         pinned = self._guest.earliest_pinned
         if build_watermark > BEGINNING:
             edge = build_watermark - self._spec.after_us
@@ -230,7 +233,7 @@ class Node:
                 self.store.expire(section, edge if pinned is None else min(edge, pinned))
         if probe_watermark > BEGINNING:
             edge = probe_watermark if pinned is None else min(probe_watermark, pinned)
-            self.store.expire("build", edge - self._spec.before_us)
+            self.store.expire("build", edge - self._spec.before_us, spared=self._last[1])
 
     def _advance(self, arrivals: Sequence[Arrival]) -> None:
         """Only sources move time on. Every node hears all of them, so that all nodes agree on it."""

@@ -133,9 +133,18 @@ class BlockStore:
                 if len(found):
                     yield concat([run.rows.take(pa.array(found))])
 
-    def expire(self, section: Section, before: int) -> int:
-        """Drops the runs all of whose rows are older than `before`; returns their number of rows."""
-        expired = [run for run in self._runs if run.info.section == section and run.info.latest < before]
+    def expire(self, section: Section, before: int, spared: int | None = None) -> int:
+        """Drops the runs all of whose rows are older than `before`; returns their number of rows.
+
+        Blocks numbered from `spared` on stay, however old.
+        """
+        expired = [
+            run
+            for run in self._runs
+            if run.info.section == section
+            and run.info.latest < before
+            and (spared is None or max(run.info.blocks) < spared)
+        ]
         for run in expired:
             for number in run.info.blocks:
                 self._durable.remove(number)
