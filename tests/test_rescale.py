@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from balajoin import observed
+from balajoin.checkpoints import seed
 from balajoin.checkpoints.lock import sole_user
 from balajoin.checkpoints.reading import read
 from balajoin.checkpoints.rescale import change
+from balajoin.checkpoints.summary import summary
 from balajoin.config import JoinSettings
 from balajoin.errors import StateError
 from balajoin.pins import pins
@@ -62,11 +64,17 @@ def test_a_join_goes_on_with_more_nodes_in_the_middle_of_pulls(pipeline: Callabl
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{new} is ready: set join.nodes = 3 and run.checkpoint =")
     running.place, running.nodes = "rescaled", 3
+    unstarted = seed.unstarted(running.spark, str(new))
+    assert unstarted is not None
+    held = summary(unstarted)
 
     batches = running.run()
     assert all(batch["numInputRows"] < 100 for batch in batches), "rows are read again"
     owed = running.results().count() - before
     assert owed > 100
+    assert owed == sum(node.owed for node in held.nodes)
+    assert sum(node.rows["replicas"] + node.rows["fragment"] + len(node.leases) for node in held.nodes) == 0
+    assert seed.unstarted(running.spark, str(new)) is None
     assert owed == running.assert_equals_batch_join() - before
     for start in range(3, 5):
         send(running.bootstrap, running.build.topic, rows(start, 100, first=100 * start))

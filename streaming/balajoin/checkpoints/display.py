@@ -58,14 +58,20 @@ def _source_json(source: SourceSummary, keys: dict[int, str]) -> dict[str, Any]:
 
 
 def tables(summary: Summary, most_keys: int) -> Iterator[RenderableType]:
-    again = "" if summary.unfinished is None else f"; batch {summary.unfinished} was begun and will be repeated"
-    yield f"{summary.location}: after batch {summary.batch} of join {summary.join}{again}"
+    yield f"{summary.location}: {_moment(summary)}"
     yield ", ".join(f"{setting} {value}" for setting, value in summary.pins.items())
     yield from (f"read of {topic}: {_places(ends)}" for offsets in summary.offsets for topic, ends in offsets.items())
     yield _nodes(summary)
     yield _sources(summary)
     if any(source.hot_keys for source in summary.sources):
         yield _hot_keys(summary, most_keys)
+
+
+def _moment(summary: Summary) -> str:
+    if summary.join is None:
+        return f"rescaled and not started yet, {sum(node.owed for node in summary.nodes):,} results are on their way"
+    again = "" if summary.unfinished is None else f"; batch {summary.unfinished} was begun and will be repeated"
+    return f"after batch {summary.batch} of join {summary.join}{again}"
 
 
 def _nodes(summary: Summary) -> Table:

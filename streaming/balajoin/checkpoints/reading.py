@@ -25,7 +25,8 @@ Offsets = Mapping[str, Mapping[str, int]]
 @dataclass(frozen=True)
 class Checkpoint:
     location: str
-    join: str
+    join: str | None
+    """Spark's id of the query; none before its first start."""
     batch: int
     """The last one that was finished."""
     unfinished: int | None

@@ -3,13 +3,16 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from balajoin import codec
 from balajoin.checkpoints.files import Folder
-from balajoin.checkpoints.reading import Offsets
+from balajoin.checkpoints.reading import Checkpoint, Offsets
 from balajoin.errors import StateError
+from balajoin.labels import node_labels
 
 SEEDED = "node bigint, number bigint, block binary"
 
@@ -69,11 +72,7 @@ def read(spark: SparkSession, checkpoint: str, nodes: int) -> Seed | None:
     folder = Folder(spark, checkpoint)
     if not folder.exists(_FOLDER):
         return None
-    if not folder.exists(_MANIFEST):
-        raise StateError(
-            f"the rescale that should write {checkpoint} was cut short: delete that folder, and rescale again"
-        )
-    content = codec.decode("seed", _VERSION, folder.read(_MANIFEST))
+    content = _manifest(folder)
     if content["nodes"] != nodes:
         raise StateError(
             f"join.nodes is {nodes}, but the checkpoint {checkpoint} was rescaled to {content['nodes']}: set it to that"
@@ -81,9 +80,30 @@ def read(spark: SparkSession, checkpoint: str, nodes: int) -> Seed | None:
     is_taken = bool(folder.numbers("commits"))
     return Seed(
         offsets=content["offsets"],
-        sources={int(source): state for source, state in content["sources"].items()},
+        sources=content["sources"],
         owing=content["owing"] and not is_taken,
         states=spark.createDataFrame([], SEEDED)
         if is_taken
         else spark.read.schema(SEEDED).parquet(folder.within(_NODES)),
     )
+
+
+def unstarted(spark: SparkSession, checkpoint: str) -> Checkpoint | None:
+    """What a checkpoint holds that was made of another and has finished no batch of its own."""
+    folder = Folder(spark, checkpoint)
+    if not folder.exists(_FOLDER) or folder.numbers("commits"):
+        return None
+    content = _manifest(folder)
+    labels = F.array(*map(F.lit, node_labels(content["nodes"])))
+    number = (F.array_position(labels, F.col("node")) - 1).cast("int")
+    states = spark.read.schema(SEEDED).parquet(folder.within(_NODES)).withColumn("node", number)
+    return Checkpoint(checkpoint, None, -1, None, content["nodes"], content["offsets"], states, content["sources"])
+
+
+def _manifest(folder: Folder) -> dict[str, Any]:
+    if not folder.exists(_MANIFEST):
+        raise StateError(
+            f"the rescale that should write {folder.location} was cut short: delete that folder, and rescale again"
+        )
+    content = codec.decode("seed", _VERSION, folder.read(_MANIFEST))
+    return {**content, "sources": {int(source): state for source, state in content["sources"].items()}}

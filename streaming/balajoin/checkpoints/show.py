@@ -8,6 +8,7 @@ from rich.text import Text
 
 from balajoin.checkpoints.display import as_json, tables
 from balajoin.checkpoints.reading import explained, read
+from balajoin.checkpoints.seed import unstarted
 from balajoin.checkpoints.summary import Summary, summary
 from balajoin.pins import pins, refuse_others
 from balajoin.session import create_session
@@ -40,7 +41,7 @@ def look(location: str, config: Config | None, *, cache: Path, verbose: bool) ->
     )
     try:
         with explained(location):
-            found = summary(read(spark, location))
+            found = summary(unstarted(spark, location) or read(spark, location))
     finally:
         spark.stop()
     if config is not None:

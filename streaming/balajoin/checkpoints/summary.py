@@ -3,14 +3,15 @@
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from balajoin.blocks import longs
+from balajoin.blocks import decode, longs
 from balajoin.checkpoints.reading import Checkpoint
 from balajoin.compute import head
+from balajoin.compute.pairs import PAIRS
 from balajoin.compute.store import with_section
 from balajoin.compute.watermarks import BEGINNING
 from balajoin.errors import BlockError, StateError
@@ -44,7 +45,7 @@ class Described:
     """One entry of a node's state. The note is the head itself, or a key for some of the wanted hashes, in JSON."""
 
     node: int
-    section: Section | None
+    section: Section | Literal["owed"] | None
     rows: int
     own: int
     size: int
@@ -74,6 +75,8 @@ class Describer:
         if number == head.HEAD:
             return Described(node, None, 0, 0, len(block), 0, 0, block)
         try:
+            if number < head.HEAD:
+                return Described(node, "owed", decode(block, PAIRS).num_rows, 0, len(block), 0, 0, b"{}")
             rows, section = with_section(block)
         except BlockError as damaged:
             raise StateError(
@@ -100,6 +103,8 @@ class NodeSummary:
     node: int
     rows: dict[str, int] = field(default_factory=lambda: dict.fromkeys((*SECTIONS, "replicas"), 0))
     """By section; build rows that other nodes are the home of are replicas."""
+    owed: int = 0
+    """Results to hand out at the first start after a rescale."""
     blocks: int = 0
     bytes: int = 0
     oldest: int | None = None
@@ -124,7 +129,7 @@ class SourceSummary:
 @dataclass(frozen=True)
 class Summary:
     location: str
-    join: str
+    join: str | None
     batch: int
     unfinished: int | None
     pins: dict[str, Any]
@@ -173,7 +178,7 @@ def node_summaries(entries: Iterable[Described]) -> tuple[dict[str, Any], list[N
             pins = _add_head(node, entry.note)
             headed = {*headed, entry.node}
         else:
-            _add_block(node, entry, entry.section)
+            _add_block(node, entry)
             keys.update({int(hash_): key for hash_, key in json.loads(entry.note).items()})
     if by_node.keys() - headed:
         raise StateError(
@@ -194,12 +199,15 @@ def _add_head(node: NodeSummary, state: bytes) -> dict[str, Any]:
     return pins
 
 
-def _add_block(node: NodeSummary, entry: Described, section: Section) -> None:
-    own = entry.own if section == "build" else entry.rows
-    node.rows[section] += own
+def _add_block(node: NodeSummary, entry: Described) -> None:
+    node.bytes += entry.size
+    if entry.section is None or entry.section == "owed":
+        node.owed += entry.rows
+        return
+    own = entry.own if entry.section == "build" else entry.rows
+    node.rows[entry.section] += own
     node.rows["replicas"] += entry.rows - own
     node.blocks += 1
-    node.bytes += entry.size
     node.oldest = entry.earliest if node.oldest is None else min(node.oldest, entry.earliest)
     node.newest = entry.latest if node.newest is None else max(node.newest, entry.latest)
 
