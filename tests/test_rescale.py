@@ -19,7 +19,7 @@ from balajoin.config import JoinSettings
 from balajoin.errors import StateError
 from balajoin.pins import pins
 from kafka_data import everything, send
-from test_query import AFTER_MS, BEFORE_MS, Pipeline, pipeline, rows  # noqa: F401
+from pipeline import AFTER_MS, BEFORE_MS, Pipeline, rows
 
 CONFIG = """\
 [kafka]
@@ -29,6 +29,7 @@ topic = "{running.probe.topic}"
 [build]
 topic = "{running.build.topic}"
 [join]
+type = "{running.type}"
 before = "{before} ms"
 after = "{after} ms"
 lateness = "{running.lateness}"
@@ -51,12 +52,12 @@ def rescale(running: Pipeline, *arguments: str) -> "subprocess.CompletedProcess[
     return subprocess.run(command, capture_output=True, text=True)
 
 
-def test_a_join_goes_on_with_more_nodes_in_the_middle_of_pulls(pipeline: Callable[..., Pipeline]) -> None:  # noqa: F811
+def test_a_join_goes_on_with_more_nodes_in_the_middle_of_pulls(pipeline: Callable[..., Pipeline]) -> None:
     running = pipeline(nodes=2, lateness="1 h", skew={"threshold": 0.1, "lease": "1 s"})
     for start in range(3):
         send(running.bootstrap, running.build.topic, rows(start, 100, first=100 * start))
         send(running.bootstrap, running.probe.topic, rows(start + 100, 300, first=100 * start))
-        running.run(availableNow=True)
+        running.run_a_batch()
     before = running.results().count()
 
     new = running.folder / "rescaled"
@@ -100,7 +101,7 @@ def settings(running: Pipeline, **others: Any) -> JoinSettings:
 
 
 def test_what_cannot_be_rescaled_is_refused_in_one_line(
-    pipeline: Callable[..., Pipeline],  # noqa: F811
+    pipeline: Callable[..., Pipeline],
     tmp_path: Path,
 ) -> None:
     running = pipeline(nodes=2)

@@ -19,7 +19,7 @@ from balajoin.checkpoints.summary import Described, Describer, Summary, node_sum
 from balajoin.compute.head import HEAD
 from balajoin.compute.join import Node
 from balajoin.compute.spec import JoinSpec
-from balajoin.compute.store import with_section
+from balajoin.compute.store import with_shelf
 from balajoin.errors import StateError
 from balajoin.labels import source_of
 from balajoin.routing import policies
@@ -29,7 +29,14 @@ from balajoin.sides import SIDES
 from strategies import Memory
 
 HOT = 3781523718190330400
-PINS = {"join.nodes": 2, "probe.topic": "probe", "build.topic": "build", "probe.key": "key", "build.key": "key"}
+PINS = {
+    "join.type": "inner",
+    "join.nodes": 2,
+    "probe.topic": "probe",
+    "build.topic": "build",
+    "probe.key": "key",
+    "build.key": "key",
+}
 SECOND = 1_000_000
 SPEC = JoinSpec(
     nodes=2,
@@ -41,8 +48,8 @@ SPEC = JoinSpec(
     pins=PINS,
 )
 ROWS = [
-    {"probe": 68, "fragment": 0, "build": 26, "replicas": 0},
-    {"probe": 109, "fragment": 0, "build": 44, "replicas": 0},
+    {"probe": 68, "fragment": 0, "build": 26, "replicas": 0, "waiting": 0},
+    {"probe": 109, "fragment": 0, "build": 44, "replicas": 0, "waiting": 0},
 ]
 WATERMARKS = {"probe": 1699999852 * SECOND, "build": 1699999758 * SECOND}
 
@@ -102,7 +109,7 @@ def test_a_state_of_format_2_is_told_by_node_and_source() -> None:
 
 
 def times_of(block: bytes) -> list[int]:
-    times: list[int] = with_section(block)[0].column("time").to_pylist()
+    times: list[int] = with_shelf(block)[0].column("time").to_pylist()
     return times
 
 
@@ -110,7 +117,7 @@ def test_build_rows_of_other_homes_are_replicas() -> None:
     nodes, _ = old_states.states(2)
     build = next(block for block in nodes[0].values() if block[0] == 1)
     there = Describer(2, ()).describe(1, 5, build)
-    assert (there.section, there.own) == ("build", 0)
+    assert (there.shelf, there.own) == ("build", 0)
     head = Described(1, None, 0, 0, 0, 0, 0, nodes[1][HEAD])
     _, (node,), _ = node_summaries([there, head])
     assert (node.rows["build"], node.rows["replicas"]) == (0, there.rows)
@@ -145,7 +152,7 @@ def test_programs_get_all_of_it() -> None:
 def test_damage_is_told_in_one_line() -> None:
     entries = described()
     with pytest.raises(StateError, match="node 0 has rows but no head: the checkpoint is damaged"):
-        node_summaries(entry for entry in entries if entry.section is not None or entry.node)
+        node_summaries(entry for entry in entries if entry.shelf is not None or entry.node)
     nodes, _ = old_states.states(2)
     number, block = next((number, block) for number, block in nodes[1].items() if number != HEAD)
     with pytest.raises(StateError, match=f"block {number} of node 1 is damaged") as raised:

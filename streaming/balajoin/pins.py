@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 def pins(probe: "Stream", build: "Stream", settings: "JoinSettings") -> dict[str, Any]:
     return {
+        "join.type": settings.type,
         "join.nodes": settings.nodes,
         "probe.topic": probe.topic,
         "build.topic": build.topic,

@@ -6,7 +6,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.state import GroupStateTimeout
 
-from balajoin import clients, edge, observed, results, skewed_keys, topics
+from balajoin import clients, edge, observed, quiet, results, skewed_keys, topics
 from balajoin.checkpoints import seed as seeds
 from balajoin.compute.processor import JOINED, NodeProcessor
 from balajoin.compute.spec import JoinSpec, SideTopics
@@ -66,7 +66,7 @@ def join(
 
     router = Router(
         policy=settings.policy,
-        rule=skewed_keys.rule(spark, settings.skew, probe_types.key, hash_bits),
+        rule=skewed_keys.rule(spark, settings.skew, probe_types.key, hash_bits, whole_rows=settings.type != "inner"),
         nodes=settings.nodes,
         lateness_us=settings.lateness_ms * 1000,
         lease_us=settings.skew.lease_ms * 1000,
@@ -85,7 +85,7 @@ def join(
     signals = streams.signals(spark, settings.control_topic, kafka, settings.nodes, begin[0])
     replicas = streams.replicas(spark, settings.replica_topic, kafka, settings.nodes, begin[1])
     if seed and seed.owing:
-        publisher.publish(settings.control_topic, map(wake_up_record, range(settings.nodes)), whole=True)
+        publisher.publish(settings.control_topic, [wake_up_record()], whole=True)
 
     spec = JoinSpec(
         nodes=settings.nodes,
@@ -95,6 +95,7 @@ def join(
         idle_after_ms=settings.idle_after_ms,
         sources={"probe": partitions[probe.topic], "build": partitions[build.topic]},
         pins=pins(probe, build, settings),
+        type=settings.type,
     )
     side_topics = SideTopics(
         late=settings.late_topic,
@@ -113,4 +114,6 @@ def join(
             processor, JOINED, "append", "none", initialState=seed.states.groupBy("node") if seed else None
         )
     )
-    return results.named(observed.nodes(joined, settings.nodes), probe_types, build_types)
+    if settings.type != "inner":
+        quiet.keep_time(spark, settings, publisher)
+    return results.named(observed.nodes(joined, settings.nodes), probe_types, build_types, settings.type)

@@ -75,12 +75,12 @@ def _moment(summary: Summary) -> str:
 
 
 def _nodes(summary: Summary) -> Table:
-    rows = ("probe", "fragments", "build", "replicas", "bytes")
+    rows = ("probe", "fragments", "build", "replicas", "waiting", "bytes")
     table = _table("node", *rows, "oldest", "newest", "probe watermark", "build watermark", "leases", "holds", "pins")
     for node in summary.nodes:
         table.add_row(
             str(node.node),
-            *(f"{node.rows[section]:,}" for section in ("probe", "fragment", "build", "replicas")),
+            *(f"{node.rows[name]:,}" for name in ("probe", "fragment", "build", "replicas", "waiting")),
             f"{node.bytes:,}",
             *map(_short, (node.oldest, node.newest, node.watermarks["probe"], node.watermarks["build"])),
             *(str(count) for count in (len(node.leases), node.holds, len(node.pins))),

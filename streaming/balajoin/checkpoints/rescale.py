@@ -10,9 +10,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from balajoin.checkpoints import reading, seed
 from balajoin.checkpoints.files import Folder
+from balajoin.checkpoints.leftovers import Entry, last_batch
 from balajoin.checkpoints.lock import sole_user
 from balajoin.checkpoints.reading import Checkpoint, explained
-from balajoin.checkpoints.rehome import Entry, Rescale, last_batch
+from balajoin.checkpoints.rehome import Rescale
 from balajoin.compute import head
 from balajoin.compute.spec import JoinSpec
 from balajoin.errors import StateError
@@ -69,6 +70,7 @@ def change(
         idle_after_ms=settings.idle_after_ms,
         sources={},
         pins={**given, "join.nodes": nodes},
+        type=settings.type,
     )
     states = rehomed(old.states, Rescale(old.nodes, old.batch, spec))
     sources = {source: rescaled(state, nodes) for source, state in old.sources.items()}

@@ -12,23 +12,21 @@ from balajoin.blocks import decode, longs
 from balajoin.checkpoints.reading import Checkpoint
 from balajoin.compute import head
 from balajoin.compute.pairs import PAIRS
-from balajoin.compute.store import with_section
+from balajoin.compute.store import with_shelf
 from balajoin.compute.watermarks import BEGINNING
 from balajoin.errors import BlockError, StateError
 from balajoin.hashing import homes
 from balajoin.routing import policies
 from balajoin.routing.policies import HotKey
 from balajoin.routing.source import read_state
-from balajoin.sides import SECTIONS, SIDES, Section, Side
+from balajoin.sides import SIDES, Shelf, Side
 from balajoin.worker import settle
 
-DESCRIBED = (
-    "node int, section string, rows bigint, own bigint, size bigint, earliest bigint, latest bigint, note binary"
-)
+DESCRIBED = "node int, shelf string, rows bigint, own bigint, size bigint, earliest bigint, latest bigint, note binary"
 _DESCRIBED_SCHEMA = pa.schema(
     [
         ("node", pa.int32()),
-        ("section", pa.string()),
+        ("shelf", pa.string()),
         ("rows", pa.int64()),
         ("own", pa.int64()),
         ("size", pa.int64()),
@@ -38,6 +36,17 @@ _DESCRIBED_SCHEMA = pa.schema(
     ]
 )
 _SHOWN_KEY_BYTES = 64
+_SHOWN: dict[Shelf, tuple[bool, str | None]] = {
+    "probe": (False, "probe"),
+    "fragment": (False, "fragment"),
+    "build": (False, "build"),
+    "lonely_probe": (True, "probe"),
+    "lonely_build": (True, "build"),
+    "overdue_build": (True, "build"),
+    "met_probe": (False, None),
+    "met_build": (False, None),
+}
+"""Whether rows of a shelf wait for being sure to have no match, and what they count as; marks are no rows."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +54,7 @@ class Described:
     """One entry of a node's state. The note is the head itself, or a key for some of the wanted hashes, in JSON."""
 
     node: int
-    section: Section | Literal["owed"] | None
+    shelf: Shelf | Literal["owed"] | None
     rows: int
     own: int
     size: int
@@ -77,7 +86,7 @@ class Describer:
         try:
             if number < head.HEAD:
                 return Described(node, "owed", decode(block, PAIRS).num_rows, 0, len(block), 0, 0, b"{}")
-            rows, section = with_section(block)
+            rows, shelf = with_shelf(block)
         except BlockError as damaged:
             raise StateError(
                 f"block {number} of node {node} is damaged: restore the checkpoint from a copy, or start with a new one"
@@ -85,7 +94,7 @@ class Describer:
         hashes, times = longs(rows, "hash"), longs(rows, "time")
         own = int((homes(hashes, self.nodes) == node).sum())
         note = json.dumps(self._samples(rows)).encode()
-        return Described(node, section, rows.num_rows, own, len(block), int(times.min()), int(times.max()), note)
+        return Described(node, shelf, rows.num_rows, own, len(block), int(times.min()), int(times.max()), note)
 
     def _samples(self, rows: pa.Table) -> dict[int, str]:
         hashes = longs(rows, "hash")
@@ -101,8 +110,10 @@ def _text(key: bytes) -> str:
 @dataclass
 class NodeSummary:
     node: int
-    rows: dict[str, int] = field(default_factory=lambda: dict.fromkeys((*SECTIONS, "replicas"), 0))
-    """By section; build rows that other nodes are the home of are replicas."""
+    rows: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(("probe", "fragment", "build", "replicas", "waiting"), 0)
+    )
+    """Build rows that other nodes are the home of are replicas; waiting are those of the rows that had met nobody."""
     owed: int = 0
     """Results to hand out at the first start after a rescale."""
     blocks: int = 0
@@ -174,7 +185,7 @@ def node_summaries(entries: Iterable[Described]) -> tuple[dict[str, Any], list[N
     headed: Collection[int] = set()
     for entry in entries:
         node = by_node.setdefault(entry.node, NodeSummary(entry.node))
-        if entry.section is None:
+        if entry.shelf is None:
             pins = _add_head(node, entry.note)
             headed = {*headed, entry.node}
         else:
@@ -201,15 +212,18 @@ def _add_head(node: NodeSummary, state: bytes) -> dict[str, Any]:
 
 def _add_block(node: NodeSummary, entry: Described) -> None:
     node.bytes += entry.size
-    if entry.section is None or entry.section == "owed":
+    if entry.shelf is None or entry.shelf == "owed":
         node.owed += entry.rows
         return
-    own = entry.own if entry.section == "build" else entry.rows
-    node.rows[entry.section] += own
-    node.rows["replicas"] += entry.rows - own
+    waiting, name = _SHOWN[entry.shelf]
     node.blocks += 1
-    node.oldest = entry.earliest if node.oldest is None else min(node.oldest, entry.earliest)
-    node.newest = entry.latest if node.newest is None else max(node.newest, entry.latest)
+    node.rows["waiting"] += entry.rows if waiting else 0
+    if name is not None:
+        own = entry.own if name == "build" else entry.rows
+        node.rows[name] += own
+        node.rows["replicas"] += entry.rows - own
+        node.oldest = entry.earliest if node.oldest is None else min(node.oldest, entry.earliest)
+        node.newest = entry.latest if node.newest is None else max(node.newest, entry.latest)
 
 
 def _time(micros: int) -> int | None:

@@ -8,8 +8,7 @@ from balajoin import codec
 HEAD = -1
 """Under this number a node's state holds the head; blocks have others."""
 
-_VERSION = 2
-_UPGRADES: Mapping[int, codec.Upgrade] = {}
+_VERSION = 3
 
 
 def read(state: bytes) -> dict[str, Any]:
@@ -18,3 +17,12 @@ def read(state: bytes) -> dict[str, Any]:
 
 def write(content: dict[str, Any]) -> bytes:
     return codec.encode("node", _VERSION, content)
+
+
+def _from_2(content: dict[str, Any]) -> dict[str, Any]:
+    """All joins were inner joins, and nothing was known of the last batch."""
+    pins = {"join.type": "inner", **content["pins"]}
+    return {**content, "pins": pins, "decided": {}, "overdue": [], "last": None, "owed": 0}
+
+
+_UPGRADES: Mapping[int, codec.Upgrade] = {2: _from_2}
