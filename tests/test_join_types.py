@@ -13,7 +13,7 @@ from kafka_data import Sent, everything, send
 from pipeline import START, Pipeline, rows
 
 HOUR_MS = 3_600_000
-DECIDED_WITHIN_S = 60
+DECIDED_WITHIN_S = 180
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from balajoin.blocks import concat, longs, pieces
 from balajoin.compute import head, owed, pairs
 from balajoin.compute.guest import Guest
-from balajoin.compute.home import Home, in_fragment
-from balajoin.compute.index import matches
+from balajoin.compute.home import Home
 from balajoin.compute.lonely import Held, Lonely, Mask, Numbers, marks, positions
+from balajoin.compute.matching import Found, find
 from balajoin.compute.spec import JoinSpec
 from balajoin.compute.statistics import NodeStatistics
 from balajoin.compute.store import BlockStore, Durable
@@ -65,22 +65,6 @@ class LateRows:
     side: Side
     watermark: int
     rows: pa.Table
-
-
-@dataclass(frozen=True)
-class Found:
-    """Matching rows: number by number, rows of two tables."""
-
-    probe: pa.Table
-    probe_rows: NDArray[np.int32]
-    build: pa.Table
-    build_rows: NDArray[np.int32]
-
-    def where(self, mine: Mask) -> "Found":
-        return self if mine.all() else Found(self.probe, self.probe_rows[mine], self.build, self.build_rows[mine])
-
-    def paired(self) -> pa.Table:
-        return pairs.paired(self.probe, self.probe_rows, self.build, self.build_rows)
 
 
 Results = Generator[pa.Table, None, Mask]
@@ -375,19 +359,7 @@ class Node:
             yield rows if new.all() else concat([rows.filter(pa.array(new))])
 
     def _matches(self, section: Section, piece: pa.Table, shelf: Shelf) -> Iterator[Found]:
-        side = side_of(section)
-        window = self._spec.window(side)
-        times = longs(piece, "time")
-        for run in self.store.runs(shelf, int(times.min()) + window.lower, int(times.max()) + window.upper):
-            chunk = pairs.at_once(piece, run.rows)
-            for mine, theirs in matches(piece, run.index, run.rows, window, chunk):
-                found = (
-                    Found(piece, mine, run.rows, theirs) if side == "probe" else Found(run.rows, theirs, piece, mine)
-                )
-                if "fragment" in (section, shelf):
-                    found = found.where(in_fragment(found.build, self._number, self._spec.nodes)[found.build_rows])
-                if len(found.probe_rows):
-                    yield found
+        return find(self.store, self._spec, self._number, section, piece, shelf)
 
     def _set_aside_late(self, arrival: Arrival, watermark: int) -> None:
         for rows in arrival.rows:
@@ -433,7 +405,7 @@ class Node:
         noted.replica_rows = sum(table.num_rows for table in replicas)
         noted.late_rows = sum(late.rows.num_rows for late in self.late)
         noted.stored_rows = sum(map(self.store.rows_of, SHELVES))
-        noted.waiting_rows = sum(lonely.waiting for lonely in self._lonely.values()) + len(self._overdue)
+        noted.waiting_rows = sum(self._lonely[side].waiting for side in self._spec.kind.alone) + len(self._overdue)
         noted.stored_bytes = self.store.bytes
         noted.forwarded_rows = self._home.forwarded_rows
         noted.pulled_rows = self._home.pulled_rows
