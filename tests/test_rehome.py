@@ -69,7 +69,7 @@ def stopped_after_a_batch(cache: Path) -> dict[int, dict[int, bytes]]:
 
 def test_a_state_that_does_not_tell_what_is_on_its_way_is_refused() -> None:
     states, _ = old_states.states(2)
-    with pytest.raises(StateError, match=r"last written by an older balajoin.*: start and stop the join once with this"):
+    with pytest.raises(StateError, match=r"last written by an older balajoin.*: start and stop the join once"):
         rescale(states, 2, 3)
 
 
@@ -155,7 +155,9 @@ def test_reading_begins_where_it_stopped_and_at_the_beginning_of_new_partitions(
 
 def test_a_checkpoint_has_one_user(tmp_path: Path) -> None:
     place = str(tmp_path / "new" / "checkpoint")
-    with sole_user(place):
+    with sole_user(place), sole_user(place):
+        assert not Path(place).exists()
+    with sole_user(place, create=True):
         for same in (place, f"file://{place}"):
             with pytest.raises(StateError, match="another process uses the checkpoint"), sole_user(same):
                 raise AssertionError

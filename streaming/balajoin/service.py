@@ -34,7 +34,7 @@ def run(config: Config, path: Path | None = None, *, cache: Path | None = None, 
     `path` is the file that messages refer to, `cache` the folder of the connector's jars.
     """
     file = str(path or "FILE")
-    with StopRequests() as requests, sole_user(config.run.checkpoint):
+    with StopRequests() as requests, sole_user(config.run.checkpoint, create=True):
         try:
             spark_writer_options(config.kafka)
             require_topics(config, file)

@@ -2,8 +2,9 @@
 
 import fcntl
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import IO
 from urllib.parse import urlsplit
 
 from balajoin.errors import StateError
@@ -12,25 +13,22 @@ _FILE = "balajoin.lock"
 
 
 @contextmanager
-def sole_user(checkpoint: str) -> Iterator[None]:
+def sole_user(checkpoint: str, *, create: bool = False) -> Iterator[None]:
     """Within, nobody else on this machine runs on the checkpoint, or makes another of it."""
-    parts = urlsplit(checkpoint)
-    if parts.scheme not in ("", "file"):
+    with ExitStack() as stack:
+        parts = urlsplit(checkpoint)
+        if parts.scheme in ("", "file"):
+            with suppress(OSError):  # where nothing is, or nobody can write, Spark will say so
+                if create:
+                    Path(parts.path).mkdir(parents=True, exist_ok=True)
+                _lock(stack.enter_context((Path(parts.path) / _FILE).open("a")), checkpoint)
         yield
-        return
-    folder = Path(parts.path)
+
+
+def _lock(file: IO[str], checkpoint: str) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / _FILE).open("a")
-    except OSError as refused:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
         raise StateError(
-            f"the checkpoint {checkpoint} cannot be written: {refused.strerror}. Check the rights of its folder"
+            f"another process uses the checkpoint {checkpoint}: stop it, or give this one a checkpoint of its own"
         ) from None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StateError(
-                f"another process uses the checkpoint {checkpoint}: stop it, or give this one a checkpoint of its own"
-            ) from None
-        yield
