@@ -146,11 +146,14 @@ def test_a_source_keeps_what_it_counted_and_forgets_where_rows_went(name: Policy
 
 
 def test_reading_begins_where_it_stopped_and_at_the_beginning_of_new_partitions() -> None:
-    offsets = [{"clicks": {"0": 5, "1": 7}}, {"shows": {"0": 1}}]
-    seed = Seed(offsets, {}, False, None)  # type: ignore[arg-type]
-    assert json.loads(seed.starting_offsets(0, "clicks", 3)) == {"clicks": {"0": 5, "1": 7, "2": -2}}
+    seed = Seed({"probe": {"clicks": {"0": 5, "1": 7}}, "build": {"shows": {"0": 1}}})
+    partitions = {"clicks": 3}
+    assert json.loads(seed.first_offsets("probe", "clicks", partitions, "latest")) == {
+        "clicks": {"0": 5, "1": 7, "2": -2}
+    }
     with pytest.raises(StateError, match="made for a join that reads shows, not clicks"):
-        seed.starting_offsets(1, "clicks", 3)
+        seed.first_offsets("build", "clicks", partitions, "latest")
+    assert Seed().first_offsets("probe", "clicks", partitions, "latest") == "latest"
 
 
 def test_a_checkpoint_has_one_user(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from rich.console import Console
 import old_states
 from balajoin.blocks import BlockError
 from balajoin.checkpoints.display import as_json, tables
+from balajoin.checkpoints.reading import Input, Offsets
 from balajoin.checkpoints.summary import Described, Describer, Summary, node_summaries, source_summary
 from balajoin.compute.head import HEAD
 from balajoin.compute.join import Node
@@ -64,7 +65,7 @@ def old_summary() -> Summary:
     _, sources = old_states.states(2)
     pins, nodes, keys = node_summaries(described())
     found = sorted((source_of(label, 2), state) for label, state in sources.items())
-    offsets = [{"probe": {"0": 102, "1": 75}}, {"build": {"10": 1, "9": 2}}]
+    offsets: dict[Input, Offsets] = {"probe": {"probe": {"0": 102, "1": 75}}, "build": {"build": {"10": 1, "9": 2}}}
     return Summary("here", "a-b", 2, 3, pins, offsets, nodes, [source_summary(*source) for source in found], keys)
 
 
@@ -194,7 +195,7 @@ def test_a_checkpoint_is_read_with_all_its_changelogs(spark: Any, old_checkpoint
         expected.pins,
     )
     assert (found.batch, found.unfinished) == (2, None)
-    assert found.offsets[0] == {"probe": {"0": 102, "1": 75}}
+    assert found.offsets["probe"] == {"probe": {"0": 102, "1": 75}}
     assert _listing(old_checkpoint) == before
 
 

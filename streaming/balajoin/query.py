@@ -17,7 +17,7 @@ from balajoin.control.records import wake_up_record
 from balajoin.pack import PACKED, Packer
 from balajoin.pins import pins
 from balajoin.routing.router import ROUTED, STATE, Router
-from balajoin.sides import SIDES, Side
+from balajoin.sides import Side
 
 _REQUIRED_CONF = {
     "spark.sql.adaptive.enabled": "false",  # it would change the number of state partitions
@@ -53,14 +53,11 @@ def join(
     partitions = topics.partition_counts(
         kafka, [probe.topic, build.topic, settings.control_topic, settings.replica_topic]
     )
-    seed = seeds.read(spark, checkpoint, settings.nodes) if checkpoint else None
-
-    def first_offsets(at: int, topic: str, otherwise: str) -> str:
-        return seed.starting_offsets(at, topic, partitions[topic]) if seed else otherwise
+    seed = seeds.read(spark, checkpoint, settings.nodes)
 
     def packed(side: Side, stream: Stream, typed: edge.Typed) -> DataFrame:
         packer = Packer(side, stream.topic, settings.nodes, settings.dead_letter_topic, publisher)
-        begin = first_offsets(SIDES.index(side), stream.topic, stream.starting_offsets)
+        begin = seed.first_offsets(side, stream.topic, partitions, stream.starting_offsets)
         records = edge.records(spark, stream.topic, kafka, begin, settings.max_rows_per_batch)
         return edge.rows(records, side, stream, typed, hash_bits).mapInArrow(packer.as_function(), PACKED)
 
@@ -72,7 +69,7 @@ def join(
         lease_us=settings.skew.lease_ms * 1000,
         control_topic=settings.control_topic,
         publisher=publisher,
-        first_states=seed.sources if seed else {},
+        first_states=seed.sources,
     )
     routed = (
         packed("probe", probe, probe_types)
@@ -81,10 +78,11 @@ def join(
         .applyInPandasWithState(router.as_function(), ROUTED, STATE, "append", GroupStateTimeout.NoTimeout)
     )
     routed = observed.sources(routed, settings.nodes, max(partitions[probe.topic], partitions[build.topic]))
-    begin = [first_offsets(2, settings.control_topic, "earliest"), first_offsets(3, settings.replica_topic, "earliest")]
-    signals = streams.signals(spark, settings.control_topic, kafka, settings.nodes, begin[0])
-    replicas = streams.replicas(spark, settings.replica_topic, kafka, settings.nodes, begin[1])
-    if seed and seed.owing:
+    first_signals = seed.first_offsets("control", settings.control_topic, partitions, "earliest")
+    signals = streams.signals(spark, settings.control_topic, kafka, settings.nodes, first_signals)
+    first_replicas = seed.first_offsets("replicas", settings.replica_topic, partitions, "earliest")
+    replicas = streams.replicas(spark, settings.replica_topic, kafka, settings.nodes, first_replicas)
+    if seed.owing:
         publisher.publish(settings.control_topic, [wake_up_record()], whole=True)
 
     spec = JoinSpec(
@@ -110,9 +108,7 @@ def join(
         routed.unionAll(signals)
         .unionAll(replicas)
         .groupBy("node")
-        .transformWithStateInPandas(
-            processor, JOINED, "append", "none", initialState=seed.states.groupBy("node") if seed else None
-        )
+        .transformWithStateInPandas(processor, JOINED, "append", "none", initialState=seed.first_states())
     )
     if settings.type != "inner":
         quiet.keep_time(spark, settings, publisher)

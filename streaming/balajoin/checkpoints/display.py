@@ -21,7 +21,7 @@ def as_json(summary: Summary) -> dict[str, Any]:
         "batch": summary.batch,
         "unfinished_batch": summary.unfinished,
         "settings": summary.pins,
-        "offsets": dict(zip(("probe", "build", "control", "replicas"), summary.offsets, strict=False)),
+        "offsets": dict(summary.offsets),
         "nodes": [_node_json(node) for node in summary.nodes],
         "sources": [_source_json(source, summary.keys) for source in summary.sources],
     }
@@ -60,7 +60,9 @@ def _source_json(source: SourceSummary, keys: dict[int, str]) -> dict[str, Any]:
 def tables(summary: Summary, most_keys: int) -> Iterator[RenderableType]:
     yield f"{summary.location}: {_moment(summary)}"
     yield ", ".join(f"{setting} {value}" for setting, value in summary.pins.items())
-    yield from (f"read of {topic}: {_places(ends)}" for offsets in summary.offsets for topic, ends in offsets.items())
+    yield from (
+        f"read of {topic}: {_places(ends)}" for offsets in summary.offsets.values() for topic, ends in offsets.items()
+    )
     yield _nodes(summary)
     yield _sources(summary)
     if any(source.hot_keys for source in summary.sources):

@@ -1,9 +1,10 @@
 """A checkpoint as its last finished batch left it, read with Spark's state data source."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -17,6 +18,9 @@ from balajoin.labels import source_of
 
 _NODES, _SOURCES = "transformWithStateInPandasExec", "applyInPandasWithState"
 _VARIABLES = {"state"}
+
+Input = Literal["probe", "build", "control", "replicas"]
+_INPUTS: tuple[Input, ...] = get_args(Input)
 
 Offsets = Mapping[str, Mapping[str, int]]
 """Of one input: topic, partition, and the first offset not read yet."""
@@ -32,8 +36,7 @@ class Checkpoint:
     unfinished: int | None
     """A batch that was begun and has to be repeated."""
     nodes: int
-    offsets: Sequence[Offsets]
-    """Of the inputs in their order: probe, build, control and replica topic."""
+    offsets: Mapping[Input, Offsets]
     states: DataFrame
     """`node int, number bigint, block binary`: heads and blocks of all nodes."""
     sources: Mapping[int, bytes]
@@ -91,12 +94,12 @@ def _operators(spark: SparkSession, path: str, location: str, stateful: bool) ->
     return {row["operatorName"]: _Operator(row["operatorId"], row["numPartitions"]) for row in rows}
 
 
-def _offsets(log: str, location: str) -> list[Offsets]:
-    """A line says which format the log has, one is Spark's, and each source has one."""
+def _offsets(log: str, location: str) -> dict[Input, Offsets]:
+    """A line says which format the log has, one is Spark's, and each input has one."""
     try:
-        version, _, *sources = log.split("\n")
+        version, _, *inputs = log.split("\n")
         if version == "v1":
-            return [json.loads(line) for line in sources]
+            return dict(zip(_INPUTS, map(json.loads, inputs), strict=True))
     except ValueError:
         pass
     raise StateError(

@@ -1,18 +1,21 @@
 """The first state of a checkpoint that was made of another: files beside Spark's own, for the query's first start."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from balajoin import codec
 from balajoin.checkpoints.files import Folder
-from balajoin.checkpoints.reading import Checkpoint, Offsets
+from balajoin.checkpoints.reading import Checkpoint, Input, Offsets
 from balajoin.errors import StateError
 from balajoin.labels import node_labels
+
+if TYPE_CHECKING:
+    from pyspark.sql import GroupedData
 
 SEEDED = "node bigint, number bigint, block binary"
 
@@ -25,31 +28,37 @@ _EARLIEST = -2
 
 @dataclass(frozen=True)
 class Seed:
-    offsets: Sequence[Offsets]
-    """Of the inputs in their order: probe, build, control and replica topic."""
-    sources: Mapping[int, bytes]
-    owing: bool
+    """Nothing at all, for a checkpoint that was not made of another."""
+
+    offsets: Mapping[Input, Offsets] = field(default_factory=dict)
+    sources: Mapping[int, bytes] = field(default_factory=dict)
+    owing: bool = False
     """Some node has results to hand out, whether rows come or not."""
-    states: DataFrame
+    states: DataFrame | None = None
     """What each node's state holds at first, by the node's label."""
 
-    def starting_offsets(self, at: int, topic: str, partitions: int) -> str:
+    def first_offsets(self, input_: Input, topic: str, partitions: Mapping[str, int], otherwise: str) -> str:
         """As Spark's Kafka source takes them: it wants all partitions, and some may have been added."""
-        read = self.offsets[at].get(topic)
+        if input_ not in self.offsets:
+            return otherwise
+        read = self.offsets[input_].get(topic)
         if read is None:
             raise StateError(
-                f"the checkpoint was made for a join that reads {', '.join(self.offsets[at])}, not {topic}: set the "
-                "topic back, or use a new checkpoint location"
+                f"the checkpoint was made for a join that reads {', '.join(self.offsets[input_])}, not {topic}: set "
+                "the topic back, or use a new checkpoint location"
             )
-        every = {str(number): _EARLIEST for number in range(partitions)}
+        every = {str(number): _EARLIEST for number in range(partitions[topic])}
         return json.dumps({topic: {**every, **read}})
+
+    def first_states(self) -> "GroupedData | None":
+        return None if self.states is None else self.states.groupBy("node")
 
 
 def write(
     folder: Folder,
     states: DataFrame,
     nodes: int,
-    offsets: Sequence[Offsets],
+    offsets: Mapping[Input, Offsets],
     sources: Mapping[int, bytes],
     last_look: Callable[[], None],
 ) -> None:
@@ -59,7 +68,7 @@ def write(
     owing = states.sparkSession.read.parquet(place).filter("number < -1").limit(1).count() > 0
     content = {
         "nodes": nodes,
-        "offsets": list(offsets),
+        "offsets": dict(offsets),
         "owing": owing,
         "sources": {str(source): state for source, state in sources.items()},
     }
@@ -67,11 +76,12 @@ def write(
     folder.write(_MANIFEST, codec.encode("seed", _VERSION, content))
 
 
-def read(spark: SparkSession, checkpoint: str, nodes: int) -> Seed | None:
-    """None for a checkpoint that was not made of another."""
+def read(spark: SparkSession, checkpoint: str | None, nodes: int) -> Seed:
+    if checkpoint is None:
+        return Seed()
     folder = Folder(spark, checkpoint)
     if not folder.exists(_FOLDER):
-        return None
+        return Seed()
     content = _manifest(folder)
     if content["nodes"] != nodes:
         raise StateError(

@@ -1,7 +1,7 @@
 """What a checkpoint holds, in figures: by node its rows and what it waits for, by source what its sketch knows."""
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from balajoin.blocks import decode, longs
-from balajoin.checkpoints.reading import Checkpoint
+from balajoin.checkpoints.reading import Checkpoint, Input, Offsets
 from balajoin.compute import head
 from balajoin.compute.pairs import PAIRS
 from balajoin.compute.store import with_shelf
@@ -144,7 +144,7 @@ class Summary:
     batch: int
     unfinished: int | None
     pins: dict[str, Any]
-    offsets: Sequence[Mapping[str, Mapping[str, int]]]
+    offsets: Mapping[Input, Offsets]
     nodes: list[NodeSummary]
     sources: list[SourceSummary]
     keys: dict[int, str]
