@@ -1,9 +1,9 @@
 """What the operators tell of each batch, in the query's progress: Spark carries it to the driver with the batch itself.
 
 `values` gives, under PACKED of each stream, the `rows` that entered, the `dead` ones that did not, and how many of
-these were `ahead` of time; under SOURCES, what routers sent: `rows_j` to node j, `probe_bytes` and `build_bytes` to other
-nodes than the source's own, and `source_i`, source i's `SourceStatistics` in JSON; under NODES, `node_j`, node j's
-`NodeStatistics`. Null, or not there, where one had nothing to do.
+these were `ahead` of time; under SOURCES, what routers sent: `rows_j` to node j, `probe_bytes` and `build_bytes` to
+other nodes than the source's own, and `source_i`, source i's `SourceStatistics` in JSON; under NODES, `node_j`,
+node j's `NodeStatistics`. Null, or not there, where one had nothing to do.
 """
 
 import json

@@ -15,6 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from balajoin import topic_ids, topics
 from balajoin.broker.jars import default_cache
 from balajoin.check import missing_topics
+from balajoin.checkpoints.lock import sole_user
 from balajoin.clients import spark_writer_options
 from balajoin.clock import ClockWatch
 from balajoin.errors import BalaJoinError, ConfigError
@@ -40,7 +41,7 @@ def run(config: Config, path: Path | None = None, *, cache: Path | None = None, 
     `path` is the file that messages refer to, `cache` the folder of the connector's jars.
     """
     file = str(path or "FILE")
-    with StopRequests() as requests:
+    with StopRequests() as requests, sole_user(config.run.checkpoint, create=True):
         try:
             spark_writer_options(config.kafka)
             require_topics(config, file)
@@ -96,7 +97,13 @@ def start(spark: SparkSession, config: Config) -> StreamingQuery:
     from balajoin import output, query
 
     joined = query.join(
-        spark, config.probe, config.build, kafka=config.kafka, settings=config.join, cache_dir=config.run.cache_dir
+        spark,
+        config.probe,
+        config.build,
+        kafka=config.kafka,
+        settings=config.join,
+        cache_dir=config.run.cache_dir,
+        checkpoint=config.run.checkpoint,
     )
     return (
         output.to_kafka_columns(joined, config.output)

@@ -209,6 +209,11 @@ def tick_record(stamp: Stamp, now_ms: int) -> Record:
     return Record(None, _json({"version": VERSION, "join": stamp.join, "batch": stamp.batch, "tick_ms": now_ms}), ())
 
 
+def wake_up_record() -> Record:
+    """Nobody's tick: a node that reads it does what it has to do anyway, and skips it."""
+    return tick_record(Stamp("", -1), 0)
+
+
 def read_tick(text: str | None) -> tuple[Stamp, int]:
     content = _object(text)
     return _stamp(content), _of(content, "tick_ms", int)
