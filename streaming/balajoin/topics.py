@@ -59,17 +59,26 @@ class Shape:
 # Signals are few, and one partition is one task less to start for them. What a batch publishes is read by the next one;
 # a week is for a service that stands still. A build row of Kafka's usual largest size must fit, with what is around it.
 _CONTROL = Shape(1, {"retention.ms": str(7 * 86_400_000)})
+# Only the last marker of each node counts, and it must outlast any standstill: compacted, soon and in small parts.
+_COMMIT_SETTINGS = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.1",
+    "segment.bytes": str(1 << 20),
+    "segment.ms": str(86_400_000),
+}
 _REPLICA_SETTINGS = {**_CONTROL.settings, "max.message.bytes": str(16 << 20)}
 
 
 def shapes(config: Config) -> dict[str, Shape]:
     """Every topic of the service, inputs first."""
     names = config.topics_by_setting
+    commits = names.get("output.commit_topic")
     usual = dict.fromkeys(names.values(), Shape(config.topics.partitions))
     return {
         **usual,
         names["join.control_topic"]: _CONTROL,
         names["join.replica_topic"]: Shape(config.topics.partitions, _REPLICA_SETTINGS),
+        **({commits: Shape(config.join.nodes, _COMMIT_SETTINGS)} if commits else {}),
     }
 
 
