@@ -1,19 +1,23 @@
 """Attempts to write a node's batch, on a real broker: whatever becomes of them, readers see each row once."""
 
+import os
+import signal
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from kafka import KafkaConsumer
-from kafka import TopicPartition as Partition
 
+from balajoin.broker import EmbeddedKafka, default_cache, fetch
+from balajoin.config import Kafka
 from balajoin.errors import KafkaError, StateError
 from balajoin.sinks.marker import Marker
 from balajoin.sinks.transaction import Target, Transaction, take_over
-from kafka_data import everything, headers_of
+from balajoin.topics import Shape, create_missing
+from kafka_data import await_decided, everything, headers_of, ids_by_both_clients
 
 NODES = 2
 SETTINGS = {"policy": '"bala-join"'}
@@ -38,37 +42,20 @@ def records(*ids: str) -> pa.RecordBatch:
 
 def attempt(target: Target, now: Marker, *ids: str) -> int:
     with Transaction(target, now) as transaction:
-        transaction.write(records(*ids))
-        return transaction.commit()
+        return write_and_commit(transaction, *ids)
 
 
-def ids_by_librdkafka(target: Target) -> list[str]:
-    return sorted(headers_of(message)["balajoin-id"] for message in everything(_servers(target), target.topic))
+def write_and_commit(transaction: Transaction, *ids: str) -> int:
+    transaction.write(records(*ids))
+    return transaction.commit()
 
 
-def ids_by_kafka_python(target: Target) -> list[str]:
-    consumer = KafkaConsumer(bootstrap_servers=_servers(target), isolation_level="read_committed")
-    try:
-        partitions = [Partition(target.topic, number) for number in consumer.partitions_for_topic(target.topic)]
-        consumer.assign(partitions)
-        consumer.seek_to_beginning()
-        found: list[str] = []
-        ends = consumer.end_offsets(partitions)
-        while any(consumer.position(partition) < ends[partition] for partition in partitions):
-            for messages in consumer.poll(timeout_ms=100).values():
-                found.extend(dict(message.headers)["balajoin-id"].decode() for message in messages)
-        return sorted(found)
-    finally:
-        consumer.close()
-
-
-def _servers(target: Target) -> str:
+def servers(target: Target) -> str:
     return dict(target.options)["bootstrap.servers"]
 
 
 def assert_readers_see(target: Target, *ids: str) -> None:
-    assert ids_by_librdkafka(target) == sorted(ids)
-    assert ids_by_kafka_python(target) == sorted(ids)
+    assert ids_by_both_clients(servers(target), target.topic) == sorted(ids)
 
 
 def test_rows_and_their_marker_arrive_together(target: Target, now: Marker) -> None:
@@ -100,9 +87,8 @@ def test_a_zombie_is_fenced_by_the_next_attempt(target: Target, now: Marker) -> 
     with Transaction(target, now) as zombie:
         zombie.write(records("a"))
         assert attempt(target, now, "a") == 1
-        zombie.write(records("b"))
         with pytest.raises(StateError, match="another process writes the results of node 1"):
-            zombie.commit()
+            write_and_commit(zombie, "b")
     assert_readers_see(target, "a")
 
 
@@ -183,5 +169,76 @@ def test_keys_and_values_may_be_missing(target: Target, now: Marker) -> None:
     def by_id(message: Any) -> str:
         return headers_of(message)["balajoin-id"]
 
-    found = sorted(everything(_servers(target), target.topic), key=by_id)
+    found = sorted(everything(servers(target), target.topic), key=by_id)
     assert [(message.key(), message.value()) for message in found] == [(None, None), (b"", b"")]
+
+
+@pytest.fixture(scope="module")
+def mortal_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
+    """It may be killed, and looks for transactions that took too long several times a second."""
+    soon = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
+    jars = fetch("broker", default_cache(os.environ))
+    with EmbeddedKafka(tmp_path_factory.mktemp("mortal"), jars, properties=soon) as running:
+        yield running
+
+
+@pytest.fixture
+def mortal_target(mortal_broker: EmbeddedKafka) -> Target:
+    kafka = Kafka(bootstrap_servers=mortal_broker.bootstrap_servers)
+    out, commits = (f"{name}-{uuid.uuid4().hex[:12]}" for name in ("out", "commits"))
+    create_missing(kafka, {out: Shape(3), commits: Shape(NODES)}, replication=1)
+    return Target(out, commits, (("bootstrap.servers", kafka.bootstrap_servers),))
+
+
+def test_a_transaction_that_takes_too_long_is_aborted_and_says_so(mortal_target: Target, now: Marker) -> None:
+    hurried = replace(
+        mortal_target,
+        options=(*mortal_target.options, ("transaction.timeout.ms", "1000"), ("message.timeout.ms", "1000")),
+    )
+    with Transaction(hurried, now) as slow:
+        slow.write(records("a"))
+        slow._producer.flush()
+        await_decided(servers(mortal_target), mortal_target.topic)
+        with pytest.raises(KafkaError, match=r"longer for a batch than a transaction may last \(1 s\)"):
+            slow.commit()
+    assert attempt(mortal_target, now, "a") == 1
+    assert_readers_see(mortal_target, "a")
+
+
+def test_a_broker_that_dies_in_the_middle(mortal_broker: EmbeddedKafka, mortal_target: Target, now: Marker) -> None:
+    def whole_batch(around: Callable[[int], None]) -> None:
+        with Transaction(mortal_target, now) as transaction:
+            for number in range(3):
+                around(number)
+                transaction.write(records(*(f"{number}-{row}" for row in range(100))))
+            around(3)
+            transaction.commit()
+
+    def cut_power(number: int) -> None:
+        if number in (1, 3):
+            mortal_broker.kill()
+            mortal_broker.start()
+
+    with suppress(KafkaError, StateError):
+        whole_batch(cut_power)
+    whole_batch(lambda _: None)
+    assert_readers_see(mortal_target, *(f"{number}-{row}" for number in range(3) for row in range(100)))
+
+
+def test_an_unanswered_commit_is_found_out_by_the_next_attempt(
+    mortal_broker: EmbeddedKafka, mortal_target: Target, now: Marker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("balajoin.sinks.transaction._ANSWER_S", 1.0)
+    with Transaction(mortal_target, now) as unanswered:
+        unanswered.write(records("a"))
+        unanswered._producer.flush()
+        assert mortal_broker.pid is not None
+        os.kill(mortal_broker.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(KafkaError, match="cannot write results"):
+                unanswered.commit()
+        finally:
+            os.kill(mortal_broker.pid, signal.SIGCONT)
+    monkeypatch.undo()
+    attempt(mortal_target, now, "a")
+    assert_readers_see(mortal_target, "a")

@@ -1,6 +1,5 @@
 """Which topics are there, how many partitions they have, and creating those that are missing."""
 
-import logging
 import re
 import time
 from collections.abc import Iterable, Mapping
@@ -11,18 +10,13 @@ import confluent_kafka
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from balajoin.clients import librdkafka_options
+from balajoin.clients import SILENT, librdkafka_options
 from balajoin.errors import ConfigError, KafkaError, Problem
 from balajoin.redaction import Redactor, is_secret
 from balajoin.settings import Config, Kafka
 
 _TIMEOUT_S = 10.0
 _CODES = confluent_kafka.KafkaError
-
-# librdkafka would write its retries to stderr; what matters of them is in the error that is raised.
-_silent = logging.getLogger("balajoin.librdkafka")
-_silent.addHandler(logging.NullHandler())
-_silent.propagate = False
 
 _WHAT_TO_DO = {
     _CODES.TOPIC_AUTHORIZATION_FAILED: "the user may not create it: ask for the right to, or have it created",
@@ -100,7 +94,7 @@ class _Admin:
         self._complaints: list[confluent_kafka.KafkaError] = []
         arguments: dict[str, Any] = {**options, "error_cb": self._complaints.append}
         try:
-            self._client = AdminClient(arguments, logger=_silent)
+            self._client = AdminClient(arguments, logger=SILENT)
         except confluent_kafka.KafkaException as error:
             raise _refused(error.args[0].str(), options, self._redactor) from None
 

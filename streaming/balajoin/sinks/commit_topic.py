@@ -1,6 +1,5 @@
 """Reading markers back. Partition j of the topic is node j's, so that its last marker is near the partition's end."""
 
-import logging
 import time
 from collections.abc import Iterator
 from functools import lru_cache
@@ -10,6 +9,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
+from balajoin.clients import SILENT
 from balajoin.errors import KafkaError
 from balajoin.sinks.marker import Marker, key_of
 
@@ -40,7 +40,6 @@ def _reader(options: Options) -> "_Reader":
 
 class _Reader:
     def __init__(self, options: Options) -> None:
-        silent = logging.getLogger("balajoin.librdkafka")
         reading = {
             "fetch.wait.max.ms": "10",
             **dict(options),
@@ -49,8 +48,8 @@ class _Reader:
             "enable.partition.eof": True,
             "enable.auto.commit": False,
         }
-        self._consumer = Consumer(reading, logger=silent)
-        self._admin = AdminClient(dict(options), logger=silent)
+        self._consumer = Consumer(reading, logger=SILENT)
+        self._admin = AdminClient(dict(options), logger=SILENT)
 
     def last(self, topic: str, query: str, node: int) -> Marker | None:
         # With what is not decided yet; the consumer's own answer would be without.

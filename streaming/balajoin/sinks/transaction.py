@@ -4,7 +4,6 @@ Kafka lets one producer at a time use a transactional id. Whoever opens it next 
 left behind, and bars it from going on: what a marker says once the id is ours stays true until we write.
 """
 
-import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +15,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException, Producer
 
+from balajoin.clients import SILENT
 from balajoin.errors import BalaJoinError, KafkaError, StateError
 from balajoin.output import ID_HEADER
 from balajoin.sinks.commit_topic import Options, last_marker
@@ -34,6 +34,7 @@ _DEFAULTS = {
     "linger.ms": "50",  # nothing waits for it: the end of the batch sends at once what is left
     "partitioner": "murmur2_random",  # as Java's clients, Spark's sink among them, place a key
     "reconnect.backoff.ms": "10",  # a producer is opened in 20 ms, with the default of 100 in 60
+    "reconnect.backoff.max.ms": "1000",
 }
 _TAKEN_OVER = (
     ClientError._FENCED,
@@ -64,7 +65,7 @@ def take_over(target: Target, query: str, node: int) -> Producer:
     """From now on no other producer can commit anything for this node."""
     options = {**target.producer_options, "transactional.id": _transactional_id(query, node)}
     with _explained(target, query, node):
-        producer = Producer(options, logger=logging.getLogger("balajoin.librdkafka"))
+        producer = Producer(options, logger=SILENT)
         # Twice: the first answer replaces the connection it came by, and librdkafka then looks for the transaction's
         # coordinator only every 500 ms.
         for topic in (target.topic, target.commit_topic):
