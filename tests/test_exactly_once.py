@@ -12,12 +12,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 import balajoin
 from balajoin import JoinSettings, Kafka, Output, StateError, Stream, observed
-from balajoin.clients import spark_reader_options, spark_writer_options
+from balajoin.clients import spark_writer_options
 from balajoin.errors import ConfigError, KafkaError
 from balajoin.failures import Place, explain
 from balajoin.output import to_kafka_columns
-from balajoin.sinks.commit_topic import last_marker
-from kafka_data import Sent, everything, ids_by_both_clients, send
+from kafka_data import Sent, await_decided, everything, ids_by_both_clients, send
 
 NODES = 2
 START = 1_700_000_000_000
@@ -164,11 +163,6 @@ def test_a_batch_written_in_part_is_finished_as_it_was_begun(service: Service) -
     assert sum(progress["sink"]["numOutputRows"] for progress in service.run()) == len(KEYS) - len(written)
     assert service.ids() == service.expected_ids()
 
-    service.policy = "pnr"
-    service.send_rows("probe")
-    service.run()
-    assert service.ids() == service.expected_ids()
-
 
 def test_an_older_copy_of_the_checkpoint_is_refused_until_told_to_write_again(service: Service) -> None:
     for name in ("probe", "build"):
@@ -189,33 +183,9 @@ def test_an_older_copy_of_the_checkpoint_is_refused_until_told_to_write_again(se
     assert len(service.ids()) == len(before) + len(KEYS)
 
 
-def test_a_key_is_on_the_same_partition_as_by_sparks_own_sink(service: Service) -> None:
-    plain = service.make_topic("plain", 3)
+def test_both_sinks_write_the_same_records_to_the_same_partitions(service: Service) -> None:
     for name in ("probe", "build"):
         service.send_rows(name, [*KEYS, b"", "käse".encode(), b"\xff"])
-    service.run()
-    (
-        service.spark.read.format("kafka")
-        .options(**spark_reader_options(service.kafka))
-        .option("subscribe", service.topics["probe"])
-        .load()
-        .select("key", "value")
-        .write.format("kafka")
-        .options(**spark_writer_options(service.kafka))
-        .option("topic", plain)
-        .save()
-    )
-    ours, theirs = (
-        {message.key(): message.partition() for message in everything(service.bootstrap, topic)}
-        for topic in (service.topics["out"], plain)
-    )
-    assert ours == theirs
-    assert len(set(ours.values())) == 3
-
-
-def test_both_sinks_write_the_same_records(service: Service) -> None:
-    for name in ("probe", "build"):
-        service.send_rows(name)
     service.run()
     plain = service.make_topic("plain", 3)
     query = (
@@ -230,18 +200,13 @@ def test_both_sinks_write_the_same_records(service: Service) -> None:
     query.stop()
 
     def contents(topic: str) -> list[Any]:
-        return sorted((m.key(), m.value(), m.headers()) for m in everything(service.bootstrap, topic))
+        return sorted((m.partition(), m.key(), m.value(), m.headers()) for m in everything(service.bootstrap, topic))
 
-    assert contents(service.topics["out"]) == contents(plain)
-
-
-def test_a_node_without_rows_opens_no_transaction(service: Service) -> None:
-    for name in ("probe", "build"):
-        service.send_rows(name, [b"k1"])
-    first = service.run()
-    options = (("bootstrap.servers", service.bootstrap),)
-    markers = [last_marker(options, service.topics["commits"], first[0]["id"], node) for node in range(NODES)]
-    assert [marker.rows for marker in markers if marker] == [1]
+    await_decided(service.bootstrap, service.topics["out"])
+    ours = contents(service.topics["out"])
+    assert ours == contents(plain)
+    assert len(ours) == len(KEYS) + 3
+    assert {partition for partition, *_ in ours} == {0, 1, 2}
 
 
 def test_what_the_commit_topic_must_be(service: Service) -> None:

@@ -16,6 +16,7 @@ from balajoin.config import Kafka
 from balajoin.errors import KafkaError, StateError
 from balajoin.sinks.marker import Marker
 from balajoin.sinks.transaction import Target, Transaction, take_over
+from balajoin.sinks.writer import Writer
 from balajoin.topics import Shape, create_missing
 from kafka_data import await_decided, everything, headers_of, ids_by_both_clients
 
@@ -130,6 +131,12 @@ def test_another_batch_of_the_same_number_is_refused(target: Target, now: Marker
     with pytest.raises(StateError, match="wrote 1 results of batch 7, and now has 2"):
         attempt(target, now, "a", "b")
     assert_readers_see(target, "a")
+
+
+def test_a_node_without_rows_has_nothing_to_do_with_kafka() -> None:
+    writer = Writer(Target("out", "commits", (("bootstrap.servers", "nowhere:1"),)), SETTINGS)
+    assert list(writer.as_function()(iter([]))) == []
+    assert list(writer.as_function()(iter([records()]))) == []
 
 
 def test_a_result_too_large_names_the_topic(target: Target, now: Marker) -> None:

@@ -17,6 +17,16 @@ Options = tuple[tuple[str, str], ...]
 
 _EARLIEST, _LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _TIMEOUT_S = 30.0
+_PATIENCE_S = 60.0
+_RETRY_S = 0.1
+_FINAL = (
+    ClientError.TOPIC_AUTHORIZATION_FAILED,
+    ClientError.GROUP_AUTHORIZATION_FAILED,
+    ClientError.UNKNOWN_TOPIC_OR_PART,
+    ClientError._UNKNOWN_TOPIC,
+    ClientError._UNKNOWN_PARTITION,
+    ClientError._AUTHENTICATION,
+)
 # Of the last transaction the marker and the record that ends it; aborted ones leave as much.
 _FIRST_LOOK = 8
 _LOOK_FURTHER = 16
@@ -24,12 +34,16 @@ _LOOK_FURTHER = 16
 
 def last_marker(options: Options, topic: str, query: str, node: int) -> Marker | None:
     """Of this query and node, once every transaction that is open on the partition now has ended."""
-    try:
-        return _reader(options).last(topic, query, node)
-    except KafkaException as error:
-        raise KafkaError(
-            f"cannot read topic {topic}: {error.args[0].str()}. Create it with `balajoin topics`, check ACLs"
-        ) from None
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            return _reader(options).last(topic, query, node)
+        except KafkaException as error:
+            cause = error.args[0]
+            if cause.code() in _FINAL or time.monotonic() > deadline:
+                hint = "Create it with `balajoin topics`, check ACLs"
+                raise KafkaError(f"cannot read topic {topic}: {cause.str()}. {hint}") from None
+            time.sleep(_RETRY_S)  # a partition that has just been created, or has just moved, is still looked for
 
 
 @lru_cache(maxsize=2)

@@ -43,6 +43,7 @@ _TAKEN_OVER = (
     ClientError.INVALID_PRODUCER_ID_MAPPING,
     ClientError.INVALID_TXN_STATE,
 )
+_ASK_FOR_THE_CAUSE = (ClientError._FATAL, ClientError._STATE)
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,12 @@ class Transaction:
     @contextmanager
     def _explained(self) -> Iterator[None]:
         with _explained(self._target, self._now.query, self._now.node, self._began):
-            yield
+            try:
+                yield
+            except KafkaException as error:
+                if self._producer is not None and error.args[0].code() in _ASK_FOR_THE_CAUSE:
+                    self._producer.commit_transaction(_ANSWER_S)  # cannot succeed any more, and says why
+                raise
 
 
 def _produce(producer: Producer, topic: str, records: pa.RecordBatch) -> None:
