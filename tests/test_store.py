@@ -200,7 +200,7 @@ def test_a_wide_block_of_a_catch_up_keeps_no_narrow_ones_alive(stored):
 
 
 def _rows_in(block: bytes) -> list[Row]:
-    return rows_of(store_module._with_section(block)[0])
+    return rows_of(store_module._with_shelf(block)[0])
 
 
 # --- merging ----------------------------------------------------------------------------------------------------------

@@ -85,5 +85,5 @@ def _analyse(spark: "SparkSession", config: Config) -> list[Problem]:
         types = edge.types(spark, config.probe, config.build)
     except ConfigError as error:
         return list(error.problems)
-    joined = results.named(spark.createDataFrame([], JOINED), *types)
+    joined = results.named(spark.createDataFrame([], JOINED), *types, config.join.type)
     return output.expression_problems(spark, joined, config.output)

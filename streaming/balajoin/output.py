@@ -8,6 +8,7 @@ from pyspark.sql.types import BinaryType, DataType, StringType
 from balajoin.config import Output
 from balajoin.edge import lenient
 from balajoin.errors import ConfigError, Problem
+from balajoin.sides import SIDES, Side
 
 ID_HEADER = "balajoin-id"
 
@@ -57,12 +58,13 @@ def _default_value(joined: DataFrame) -> Column:
         F.struct(
             F.col("id"),
             *_text("key", joined),
-            *_text("probe_value", joined),
-            F.col("probe_time"),
-            *_text("build_value", joined),
-            F.col("build_time"),
+            *[column for side in SIDES if f"{side}_value" in joined.columns for column in _side(side, joined)],
         )
     )
+
+
+def _side(side: Side, joined: DataFrame) -> list[Column]:
+    return [*_text(f"{side}_value", joined), F.col(f"{side}_time")]
 
 
 def _text(name: str, joined: DataFrame) -> list[Column]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.state import GroupStateTimeout
 
-from balajoin import clients, edge, observed, results, skewed_keys, topics
+from balajoin import clients, edge, observed, quiet, results, skewed_keys, topics
 from balajoin.compute.processor import JOINED, NodeProcessor
 from balajoin.compute.spec import JoinSpec, SideTopics
 from balajoin.config import JoinSettings, Kafka, Stream
@@ -54,7 +54,7 @@ def join(
 
     router = Router(
         policy=settings.policy,
-        rule=skewed_keys.rule(spark, settings.skew, probe_types.key, hash_bits),
+        rule=skewed_keys.rule(spark, settings.skew, probe_types.key, hash_bits, whole_rows=settings.type != "inner"),
         nodes=settings.nodes,
         lateness_us=settings.lateness_ms * 1000,
         lease_us=settings.skew.lease_ms * 1000,
@@ -79,12 +79,14 @@ def join(
         idle_after_ms=settings.idle_after_ms,
         sources={"probe": partitions[probe.topic], "build": partitions[build.topic]},
         pins={
+            "join.type": settings.type,
             "join.nodes": settings.nodes,
             "probe.topic": probe.topic,
             "build.topic": build.topic,
             "probe.key": probe.key,
             "build.key": build.key,
         },
+        type=settings.type,
     )
     side_topics = SideTopics(
         late=settings.late_topic,
@@ -101,4 +103,6 @@ def join(
         .groupBy("node")
         .transformWithStateInPandas(processor, JOINED, "append", "none")
     )
-    return results.named(observed.nodes(joined, settings.nodes), probe_types, build_types)
+    if settings.type != "inner":
+        quiet.keep_time(spark, settings, publisher)
+    return results.named(observed.nodes(joined, settings.nodes), probe_types, build_types, settings.type)

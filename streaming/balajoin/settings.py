@@ -24,6 +24,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from balajoin import durations
+from balajoin.compute.spec import JoinType
 from balajoin.errors import ConfigError, Problem
 from balajoin.redaction import Redactor, is_secret, redact
 from balajoin.routing.rule import PolicyName
@@ -188,6 +189,7 @@ class Skew(_Settings):
 class JoinSettings(_Settings):
     """A pair joins when `probe.time - before <= build.time <= probe.time + after`."""
 
+    type: JoinType = Field(default="inner", examples=["left"])
     before_ms: Milliseconds = Field(alias="before", examples=["5 min"])
     after_ms: Milliseconds = Field(alias="after", examples=["0 s"])
     lateness_ms: Annotated[Milliseconds, Field(ge=0)] = Field(default=0, alias="lateness", examples=["10 s"])

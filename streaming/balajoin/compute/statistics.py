@@ -11,6 +11,10 @@ class NodeStatistics:
     build_rows: int = 0
     replica_rows: int = 0
     pairs: int = 0
+    alone_rows: int = 0
+    """Results that are one row: without a match, or, in a left_semi join, with one."""
+    waiting_rows: int = 0
+    """Rows that have met no match so far, and may yet."""
     late_rows: int = 0
     stored_rows: int = 0
     stored_bytes: int = 0

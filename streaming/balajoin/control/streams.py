@@ -13,9 +13,14 @@ from balajoin.labels import node_labels
 
 
 def signals(spark: SparkSession, topic: str, kafka: Kafka, nodes: int) -> DataFrame:
-    """To the home of each signal's key."""
+    """To the home of each signal's key; ticks to every node."""
     text = _text(F.col("value"))
-    return _addressed(_records(spark, topic, kafka), "signal", text, F.get_json_object(text, "$.home"), nodes)
+    records = _records(spark, topic, kafka)
+    home = F.array(F.get_json_object(text, "$.home"))
+    everybody = F.array(*[F.lit(str(node)) for node in range(nodes)])
+    addressees = F.when(F.get_json_object(text, "$.tick_ms").isNotNull(), everybody).otherwise(home)
+    each = records.withColumn("addressee", F.explode(addressees))
+    return _addressed(each, "signal", text, F.col("addressee"), nodes)
 
 
 def replicas(spark: SparkSession, topic: str, kafka: Kafka, nodes: int) -> DataFrame:
