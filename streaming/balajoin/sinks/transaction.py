@@ -31,6 +31,7 @@ _DEFAULTS = {
     "message.timeout.ms": "120000",
     "message.max.bytes": "1000000000",  # the broker's limit decides, not the client's
     "queue.buffering.max.kbytes": "65536",
+    "queue.buffering.max.messages": "1000000",
     "linger.ms": "50",  # nothing waits for it: the end of the batch sends at once what is left
     "partitioner": "murmur2_random",  # as Java's clients, Spark's sink among them, place a key
     "reconnect.backoff.ms": "10",  # a producer is opened in 20 ms, with the default of 100 in 60
