@@ -9,8 +9,9 @@ from pathlib import Path
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from balajoin import topic_ids, topics
 from balajoin.broker.jars import default_cache
@@ -94,7 +95,7 @@ def require_topics(config: Config, file: str) -> None:
 
 
 def start(spark: SparkSession, config: Config) -> StreamingQuery:
-    from balajoin import output, query
+    from balajoin import query
 
     joined = query.join(
         spark,
@@ -106,14 +107,31 @@ def start(spark: SparkSession, config: Config) -> StreamingQuery:
         checkpoint=config.run.checkpoint,
     )
     return (
+        _writer(joined, config)
+        .queryName(config.name)
+        .trigger(processingTime=f"{config.run.trigger_ms} milliseconds")
+        .start()
+    )
+
+
+def _writer(joined: DataFrame, config: Config) -> DataStreamWriter:
+    from balajoin import output
+    from balajoin.sinks.exactly_once import write_exactly_once
+
+    if config.output.delivery == "exactly-once":
+        return write_exactly_once(
+            joined,
+            kafka=config.kafka,
+            output=config.output,
+            settings=config.join,
+            checkpoint=config.run.checkpoint,
+        )
+    return (
         output.to_kafka_columns(joined, config.output)
         .writeStream.format("kafka")
-        .queryName(config.name)
         .options(**spark_writer_options(config.kafka))
         .option("topic", config.output.topic)
         .option("checkpointLocation", config.run.checkpoint)
-        .trigger(processingTime=f"{config.run.trigger_ms} milliseconds")
-        .start()
     )
 
 

@@ -59,6 +59,7 @@ _TOPIC_SETTINGS = (
     "probe.topic",
     "build.topic",
     "output.topic",
+    "output.commit_topic",
     "join.dead_letter_topic",
     "join.late_topic",
     "join.control_topic",
@@ -234,10 +235,23 @@ class JoinSettings(_Settings):
 
 
 class Output(_Settings):
-    """Where results go. `value` is an SQL expression over the result columns; none means JSON with both values."""
+    """Where results go. `value` is an SQL expression over the result columns; none means JSON with both values.
+
+    Exactly once needs a `commit_topic`, by which a repeated batch knows what is already written.
+    """
 
     topic: Topic = Field(examples=["joined"])
     value: Text | None = Field(default=None, examples=["to_json(struct(key, probe_value, build_value))"])
+    delivery: Literal["exactly-once", "at-least-once"] = Field(default="exactly-once", examples=["exactly-once"])
+    commit_topic: Topic | None = Field(default=None, validate_default=True, examples=["joined.commits"])
+
+    @field_validator("commit_topic", mode="before")
+    @classmethod
+    def _commit_topic_follows_the_output(cls, name: object, info: ValidationInfo) -> object:
+        if info.data.get("delivery") != "exactly-once":
+            return None
+        topic = info.data.get("topic")
+        return f"{topic}.commits" if name is None and topic is not None else name
 
 
 class Run(_Settings):
