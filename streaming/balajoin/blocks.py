@@ -81,7 +81,7 @@ def _checksum(content: Any) -> bytes:
     return zlib.crc32(content).to_bytes(_CHECKSUM_BYTES, "little")
 
 
-def decode(block: bytes | pa.Buffer) -> pa.Table:
+def decode(block: bytes | pa.Buffer, schema: pa.Schema = ROWS) -> pa.Table:
     """The rows, without a copy. Whatever the bytes are, they are rows as the operators expect them, or a BlockError.
 
     A checksum keeps damage out, but not malice: anyone can compute one. Arrow's reader and its kernels follow the
@@ -94,24 +94,24 @@ def decode(block: bytes | pa.Buffer) -> pa.Table:
     if bytes(whole.slice(0, _CHECKSUM_BYTES)) != _checksum(content):
         raise BlockError("not a block of rows, or a damaged one")
     try:
-        rows = pa.Table.from_batches(_batches(content), ROWS)
+        rows = pa.Table.from_batches(_batches(content, schema), schema)
         rows.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, struct.error) as broken:
         raise BlockError(f"not a block of rows: {broken}") from broken
-    if any(rows.column(name).null_count for name in ROWS.names if name != "value"):
+    if schema is ROWS and any(rows.column(name).null_count for name in ROWS.names if name != "value"):
         raise BlockError("a block with rows that lack what only a value may lack")
     return rows
 
 
-def _batches(content: pa.Buffer) -> list[pa.RecordBatch]:
+def _batches(content: pa.Buffer, schema: pa.Schema) -> list[pa.RecordBatch]:
     first, *messages = pa.ipc.MessageReader.open_stream(content)
-    schema = pa.ipc.read_schema(first)
-    if schema != ROWS:
-        raise BlockError(f"a block with other columns than expected: {schema.names}")
+    found = pa.ipc.read_schema(first)
+    if found != schema:
+        raise BlockError(f"a block with other columns than expected: {found.names}")
     unpacked = sum(map(_unpacked_bytes, messages))
     if unpacked > _MAX_UNPACKED_BYTES:
         raise BlockError(f"a block that would unpack to {unpacked} bytes")
-    return [pa.ipc.read_record_batch(message, ROWS) for message in messages]
+    return [pa.ipc.read_record_batch(message, schema) for message in messages]
 
 
 def _unpacked_bytes(message: pa.ipc.Message) -> int:

@@ -31,6 +31,7 @@ def check(config: Config, path: Path, *, cache: Path) -> list[Problem]:
         found.extend(rights.problems(config, seen))
         found.extend(missing_topics(config, seen, str(path)))
         counts = {name: topic.partitions for name, topic in seen.items() if topic is not topics.FORBIDDEN}
+        found.extend(commit_topic_problems(config, counts))
         for warning in with_lines(partition_warnings(config, counts), lines):
             _logger.warning("%s", warning)
     return sorted(with_lines(dict.fromkeys(found), lines), key=lambda problem: problem.line or 0)
@@ -50,6 +51,14 @@ def missing_topics(config: Config, found: Collection[str], file: str) -> list[Pr
         for setting, topic in config.topics_by_setting.items()
         if topic not in found
     ]
+
+
+def commit_topic_problems(config: Config, counts: dict[str, int]) -> list[Problem]:
+    from balajoin.sinks.exactly_once import commit_topic_problem
+
+    topic = config.output.commit_topic
+    problem = commit_topic_problem(topic, counts[topic], config.join.nodes) if topic in counts else None
+    return [problem] if problem else []
 
 
 def partition_warnings(config: Config, counts: dict[str, int]) -> list[Problem]:

@@ -10,7 +10,7 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,6 +23,9 @@ _MAGIC = b"bala"
 _PLAIN_KINDS = "biuf"
 _PLAIN_FORM = re.compile(rf"[<|][{_PLAIN_KINDS}][1248]")
 _BYTES = "bytes"
+
+Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
+"""Makes the content of one version that of the next."""
 
 
 def encode(kind: str, version: int, content: dict[str, Any]) -> bytes:
@@ -37,25 +40,27 @@ def encode(kind: str, version: int, content: dict[str, Any]) -> bytes:
     return _MAGIC + zlib.crc32(body).to_bytes(4, "big") + body
 
 
-def decode(kind: str, version: int, data: bytes) -> dict[str, Any]:
-    """The content, if `data` is whole, of this kind and of this version. Arrays are the caller's to write."""
+def decode(kind: str, version: int, data: bytes, upgrades: Mapping[int, Upgrade] | None = None) -> dict[str, Any]:
+    """The content as this version has it, if `data` is whole and of this kind. Arrays are the caller's to write.
+
+    What an older version wrote goes through its step of `upgrades`, and through those of all versions since.
+    """
     if len(data) <= 8 or data[:4] != _MAGIC or zlib.crc32(data[8:]) != int.from_bytes(data[4:8], "big"):
         raise _damaged(kind)
     with refusing_damage(kind):
         text, _, raw = data[8:].partition(b"\n")
         written = json.loads(text)
-        found_kind, found_version, content = written["kind"], written["version"], written["content"]
+        found_kind, found_version = written["kind"], written["version"]
+        content: dict[str, Any] = written["content"]
     if found_kind != kind:
         raise StateError(f"found {found_kind} state instead of {kind} state: is this checkpoint another join's?")
-    if found_version != version:
-        raise StateError(
-            f"the {kind} state has version {found_version}, this balajoin reads version {version}: "
-            "run the balajoin that wrote it, or start with a new checkpoint"
-        )
     with refusing_damage(kind):
+        steps = _steps(kind, whole(found_version), version, upgrades or {})
         if type(content) is not dict:
             raise TypeError("the content is a table")
         _put_back(content, written.get("raw", []), raw)
+        for step in steps:
+            content = step(content)
         return content
 
 
@@ -81,6 +86,19 @@ def whole_or_none(value: Any) -> int | None:
 
 def _damaged(kind: str) -> StateError:
     return StateError(f"the {kind} state is damaged: restore the checkpoint from a copy, or start with a new one")
+
+
+def _steps(kind: str, written: int, version: int, upgrades: Mapping[int, Upgrade]) -> list[Upgrade]:
+    oldest = version
+    while oldest - 1 in upgrades:
+        oldest -= 1
+    if not oldest <= written <= version:
+        known = f"version {version}" if oldest == version else f"versions {oldest} to {version}"
+        raise StateError(
+            f"the {kind} state has version {written}, this balajoin reads {known}: "
+            "run the balajoin that wrote it, or start with a new checkpoint"
+        )
+    return [upgrades[at] for at in range(written, version)]
 
 
 def _without_raw(value: Any, path: list[str], raw: list[tuple[list[str], NDArray[Any] | bytes]]) -> Any:

@@ -27,6 +27,10 @@ _MICROSECONDS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 # Spark's own formats end at milliseconds: keys that differ would become equal.
 _EXACT_TIMES = {"timestampFormat": f"{_MICROSECONDS}XXX", "timestampNTZFormat": _MICROSECONDS, "timeZone": "UTC"}
 
+# JSON writes this for whatever is no UTF-8, and would make different texts equal: such keys have their texts as bytes.
+_NO_TEXT = "\N{REPLACEMENT CHARACTER}"
+_PLAIN, _EXACT = "key", "bytes"
+
 
 def refusal(key: DataType) -> str | None:
     """Why keys of this type cannot be joined on, or None if they can."""
@@ -50,10 +54,9 @@ def to_bytes(key: Column, type_: DataType) -> Column:
     if isinstance(type_, BinaryType):
         return key
     if isinstance(type_, ArrayType | StructType):
-        text = F.to_json(
-            F.struct(key.cast(_without_text(type_)).alias("key")), {"ignoreNullFields": "false", **_EXACT_TIMES}
-        )
-        return F.when(key.isNotNull(), text).cast("binary")
+        text = _json(_PLAIN, key)
+        exact = _json(_EXACT, key.cast(_without_text(type_)))
+        return F.when(key.isNotNull(), F.when(F.contains(text, F.lit(_NO_TEXT)), exact).otherwise(text)).cast("binary")
     if isinstance(type_, FloatType | DoubleType):
         return (key + F.lit(0).cast(type_)).cast("string").cast("binary")  # −0.0 equals 0.0
     if isinstance(type_, TimestampType):
@@ -66,8 +69,9 @@ def from_bytes(key: Column, type_: DataType) -> Column:
         return key
     text = key.cast("string")
     if isinstance(type_, ArrayType | StructType):
-        inside = F.from_json(text, StructType().add("key", _without_text(type_)), _EXACT_TIMES).getField("key")
-        return inside.cast(_rebuilt(type_, lambda part: part))
+        nullable = _rebuilt(type_, lambda part: part)
+        inside = F.from_json(text, StructType().add(_PLAIN, nullable).add(_EXACT, _without_text(type_)), _EXACT_TIMES)
+        return F.coalesce(inside.getField(_PLAIN), inside.getField(_EXACT).cast(nullable))
     if isinstance(type_, TimestampType):
         return F.timestamp_micros(text.cast("bigint"))
     if isinstance(type_, TimestampNTZType):
@@ -75,8 +79,12 @@ def from_bytes(key: Column, type_: DataType) -> Column:
     return text.cast(type_)
 
 
+def _json(name: str, key: Column) -> Column:
+    return F.to_json(F.struct(key.alias(name)), {"ignoreNullFields": "false", **_EXACT_TIMES})
+
+
 def _without_text(type_: DataType) -> DataType:
-    """With bytes for texts: JSON cannot write texts that are no UTF-8, and would make them all equal."""
+    """With bytes for texts."""
     return _rebuilt(type_, lambda part: BinaryType() if isinstance(part, StringType) else part)
 
 

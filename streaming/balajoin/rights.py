@@ -17,6 +17,7 @@ OF_SERVICE: Needed = {
     "probe.topic": _READ,
     "build.topic": _READ,
     "output.topic": _WRITTEN,
+    "output.commit_topic": _BOTH,
     "join.dead_letter_topic": _WRITTEN,
     "join.late_topic": _WRITTEN,
     "join.control_topic": _BOTH,
