@@ -18,7 +18,7 @@ from balajoin.blocks import EARLIEST_US, LATEST_US, ROWS, decode, encode
 from balajoin.compute.batch import Inputs
 from balajoin.compute.guest import Guest
 from balajoin.compute.join import Arrival, Node
-from balajoin.control.records import Shipment, read_part, shipment_records
+from balajoin.control.records import Shipment, read_part, shipment_records, wake_up_record
 from balajoin.control.tail import _line, describe_part, describe_signal
 from balajoin.errors import BlockError
 from balajoin.hashing import home
@@ -173,6 +173,12 @@ def test_a_node_survives_whatever_passes_for_a_record(type_, signals, parts):
 def test_what_no_operator_writes_is_foreign(section, note):
     row = {**EMPTY_ROW, "section": section, "note": json.dumps(note), "block": A_RECORD.value}
     assert Inputs.read(NOW, [SimpleNamespace(**row)]).foreign == 1
+
+
+def test_a_wake_up_is_not_taken_for_an_attack():
+    row = SimpleNamespace(**{**EMPTY_ROW, "section": "signal", "note": wake_up_record().value.decode()})
+    inputs = Inputs.read(NOW, [row])
+    assert (inputs.foreign, inputs.stale) == (0, 1)
 
 
 def test_a_shipment_that_claims_a_billion_parts_costs_nothing():

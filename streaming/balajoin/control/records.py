@@ -219,7 +219,7 @@ def tick_record(stamp: Stamp, now_ms: int) -> Record:
 
 def wake_up_record() -> Record:
     """Nobody's tick: a node that reads it does what it has to do anyway, and skips it."""
-    return tick_record(Stamp("", -1), 0)
+    return tick_record(Stamp("", 0), 0)
 
 
 def read_tick(text: str | None) -> tuple[Stamp, int]:
