@@ -12,6 +12,7 @@ from balajoin.blocks import decode
 from balajoin.clients import librdkafka_options
 from balajoin.control.records import HEADER, ForeignRecordError, read_part, read_signal
 from balajoin.errors import BlockError, KafkaError
+from balajoin.hashing import shown
 from balajoin.settings import Kafka
 from balajoin.topics import partition_counts
 
@@ -80,7 +81,7 @@ def describe_signal(message: Any) -> str:
     until = _EPOCH + timedelta(microseconds=signal.until)
     marks = "".join(f" {mark}" for mark, is_set in (("fragment", signal.fragment), ("again", signal.again)) if is_set)
     key = signal.key.decode() or "?"
-    return f"signal   batch {stamp.batch}  to node {signal.node}: key {key} ({signal.hash}) until {until:%F %T}{marks}"
+    return f"signal   batch {stamp.batch}  to node {signal.node}: key {key} ({shown(signal.hash)}) until {until:%F %T}{marks}"
 
 
 def describe_part(message: Any) -> str:
