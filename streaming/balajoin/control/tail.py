@@ -80,8 +80,8 @@ def describe_signal(message: Any) -> str:
     stamp, signal = read_signal(value.decode("utf-8", "replace"))
     until = _EPOCH + timedelta(microseconds=signal.until)
     marks = "".join(f" {mark}" for mark, is_set in (("fragment", signal.fragment), ("again", signal.again)) if is_set)
-    key = signal.key.decode() or "?"
-    return f"signal   batch {stamp.batch}  to node {signal.node}: key {key} ({shown(signal.hash)}) until {until:%F %T}{marks}"
+    key = f"{signal.key.decode() or '?'} ({shown(signal.hash)})"
+    return f"signal   batch {stamp.batch}  to node {signal.node}: key {key} until {until:%F %T}{marks}"
 
 
 def describe_part(message: Any) -> str:
