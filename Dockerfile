@@ -11,7 +11,10 @@ WORKDIR /opt/balajoin
 COPY pyproject.toml README.md LICENSE ./
 COPY kafka kafka
 COPY streaming streaming
-RUN pip install --no-cache-dir .
+# Kernels are compiled here, and where a machine's processor is another one, into the same folder
+RUN pip install --no-cache-dir . \
+    && cd / && python -c 'from balajoin.compute.warm_up import load_kernels; load_kernels()' \
+    && chown -R balajoin "$(python -c 'import balajoin; print(balajoin.__path__[0])')/__pycache__"
 COPY examples examples
 
 USER balajoin

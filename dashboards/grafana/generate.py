@@ -253,7 +253,7 @@ OVERVIEW: dict[str, list[Panel]] = {
         ),
         lines(
             "Traffic by kind",
-            "Bytes that left the node they were on, before compression.",
+            "Bytes that left the node they were on.",
             "Bps",
             (rate("balajoin_traffic_bytes_total", "kind"), "{{kind}}"),
             stacked=True,

@@ -22,6 +22,7 @@ from balajoin.control.records import (
     read_tick,
 )
 from balajoin.errors import BlockError, KafkaError
+from balajoin.hashing import shown
 from balajoin.settings import Kafka
 from balajoin.topics import partition_counts
 
@@ -117,8 +118,8 @@ def describe_signal(message: Any) -> str:
     stamp, signal = read_signal(text)
     until = _moment(signal.until, "seconds")
     marks = "".join(f" {mark}" for mark, is_set in (("fragment", signal.fragment), ("again", signal.again)) if is_set)
-    key = signal.key.decode() or "?"
-    return f"signal   batch {stamp.batch}  to node {signal.node}: key {key} ({signal.hash}) until {until}{marks}"
+    key = f"{signal.key.decode() or '?'} ({shown(signal.hash)})"
+    return f"signal   batch {stamp.batch}  to node {signal.node}: key {key} until {until}{marks}"
 
 
 def describe_part(message: Any) -> str:

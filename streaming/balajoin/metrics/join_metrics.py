@@ -14,6 +14,7 @@ import pyspark
 from balajoin import hot_keys
 from balajoin.compute.statistics import NodeStatistics
 from balajoin.compute.watermarks import BEGINNING
+from balajoin.hashing import shown
 from balajoin.metrics import catalogue
 from balajoin.metrics.catalogue import CATALOGUE, Metric
 from balajoin.report import BatchReport, Input, balance
@@ -138,9 +139,9 @@ class JoinMetrics:
         keys = hot_keys.merged([source.hot_keys for source in self._sources.values()])
         if self._sources:
             self._set(catalogue.HOT_KEYS_KNOWN, len(keys))
-        shown = {(f"{key.hash & (1 << 64) - 1:016x}",): key for key in keys[: catalogue.HOT_KEYS]}
-        self._values[catalogue.HOT_KEY_SHARE] = {labels: key.share for labels, key in shown.items()}
-        self._values[catalogue.HOT_KEY_NODES] = {labels: len(key.nodes) for labels, key in shown.items()}
+        first = {(shown(key.hash),): key for key in keys[: catalogue.HOT_KEYS]}
+        self._values[catalogue.HOT_KEY_SHARE] = {labels: key.share for labels, key in first.items()}
+        self._values[catalogue.HOT_KEY_NODES] = {labels: len(key.nodes) for labels, key in first.items()}
 
     def _note_node(self, told: NodeStatistics, report: BatchReport) -> None:
         node = str(told.node)
