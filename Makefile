@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 TOOLS := promtool=prometheus docker-compose=docker-compose chromium=chromium chromedriver=chromium-driver
 
 .DEFAULT_GOAL := help
-.PHONY: help venv java tools lint test demo bench clean
+.PHONY: help venv java tools lint test demo bench soak clean
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -52,6 +52,9 @@ bench: java  ## Measure throughput against Spark's own join, state, and what eac
 	@$(BIN)/python benchmarks/policies_kafka.py
 	@$(BIN)/python benchmarks/routing.py
 	@$(BIN)/python benchmarks/metrics.py
+
+soak: java  ## Join under load while random things break, for minutes; longer with SOAK="--minutes 60"
+	@cd tests && ../$(BIN)/python -m soak $(SOAK)
 
 clean:  ## Remove everything made here; the jars stay in the cache
 	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist artifacts

@@ -20,7 +20,7 @@ _CHUNK = 10_000
 
 def main() -> None:
     options = _options()
-    client = {"bootstrap.servers": options.servers, "enable.idempotence": "true"}
+    client = {"bootstrap.servers": options.servers, "enable.idempotence": "true", "log_level": "3"}
     shows = threading.Thread(
         target=produce,
         args=(client, "shows", events("show", options.users, 0.0, options.rate / 10), options.partitions),

@@ -2,9 +2,11 @@
 
 import logging
 import os
+import shutil
 import uuid
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from balajoin.broker import EmbeddedKafka
+    from pipeline import Pipeline
 
 settings.register_profile("local", deadline=None, print_blob=True)
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True)
@@ -81,3 +84,28 @@ def spark() -> Iterator["SparkSession"]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture
+def pipeline(
+    spark: "SparkSession", bootstrap: str, make_topic: Callable[..., str], tmp_path: Path
+) -> Iterator[Callable[..., "Pipeline"]]:
+    from balajoin import Stream
+    from pipeline import Pipeline
+
+    def make(probe: dict[str, Any] | None = None, build: dict[str, Any] | None = None, **settings: Any) -> "Pipeline":
+        return Pipeline(
+            spark,
+            bootstrap,
+            tmp_path,
+            Stream(topic=make_topic("probe"), **(probe or {})),
+            Stream(topic=make_topic("build"), **(build or {})),
+            make_topic("dead", 1),
+            make_topic("late", 1),
+            make_topic("control", 1),
+            make_topic("replicas", 2),
+            **settings,
+        )
+
+    yield make
+    shutil.rmtree(tmp_path, ignore_errors=True)

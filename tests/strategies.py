@@ -8,11 +8,9 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from balajoin.blocks import ROWS
-from oracle import Row
+from oracle import Result, Row
 
 SECOND = 1_000_000
-
-Pair = tuple[Row, Row]
 
 
 def hash_of(key: bytes, hashes: int = 1 << 32) -> int:
@@ -42,12 +40,12 @@ def rows_of(*tables: pa.Table) -> list[Row]:
     ]
 
 
-def pairs_of(tables: Iterable[pa.Table]) -> Counter[Pair]:
-    """Joined rows of a node as the oracle's pairs, each with how often it was there."""
+def results_of(tables: Iterable[pa.Table]) -> Counter[Result]:
+    """Joined rows of a node as the oracle's results, each with how often it was there."""
 
-    def side(row: dict, name: str) -> Row:
+    def side(row: dict, name: str) -> Row | None:
         time, value, partition, offset = (row[f"{name}_{part}"] for part in ("time", "value", "partition", "offset"))
-        return Row(row["key"], time, value, partition, offset)
+        return None if offset is None else Row(row["key"], time, value, partition, offset)
 
     return Counter((side(row, "probe"), side(row, "build")) for each in tables for row in each.to_pylist())
 
@@ -68,6 +66,9 @@ class Memory(dict[int, bytes]):
 
     def remove(self, number: int) -> None:
         del self[number]
+
+    def items(self):
+        return [(number, block) for number, block in super().items() if number >= 0]
 
     def copy(self) -> "Memory":
         return Memory(self, self.used)

@@ -149,6 +149,7 @@ def test_topics_says_what_it_created(
         "exists  orders",
         "created clicks",
         "exists  joined",
+        "exists  joined.commits",
         "exists  joined.dead-letter",
         "exists  joined.late",
         "exists  joined.control",

@@ -10,6 +10,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import generate
 import pytest
 import yaml
 
@@ -23,9 +24,6 @@ PROMETHEUS = REPOSITORY / "dashboards" / "prometheus"
 RUNBOOK = REPOSITORY / "docs" / "operations.md"
 COMPOSE = REPOSITORY / "docker-compose.yml"
 DASHBOARDS = sorted((GRAFANA / "dashboards").glob("*.json"))
-
-sys.path.insert(0, str(GRAFANA))
-import generate  # noqa: E402
 
 
 def rules() -> list[dict[str, Any]]:

@@ -13,13 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from balajoin import JoinSettings, SetupError, Stream
+from balajoin import ConfigError, JoinSettings, Kafka, SetupError, Stream
 from balajoin.compute.statistics import NodeStatistics
 from balajoin.metrics import Address, Exporter, JoinMetrics, follow
 from balajoin.metrics.catalogue import CATALOGUE, HOT_KEYS
+from balajoin.metrics.serving import served
 from balajoin.report import BatchReport, Reports
 from balajoin.routing.policies import HotKey
 from balajoin.routing.statistics import SourceStatistics
+from balajoin.settings import Config, Metrics, Output, Run
 from debian_tools import tool
 from progress_data import FakeQuery, ended, read
 
@@ -28,19 +30,21 @@ REPOSITORY = Path(__file__).parents[1]
 NODES = 2
 
 
+SETTINGS = JoinSettings(
+    before="1 min",
+    after="5 s",
+    lateness="10 s",
+    nodes=NODES,
+    dead_letter_topic="dead",
+    late_topic="late",
+    control_topic="control",
+    replica_topic="replicas",
+    skew={"balance": 0.3},
+)
+
+
 def join_metrics(name: str = "clicks", **more: Any) -> JoinMetrics:
-    settings = JoinSettings(
-        before="1 min",
-        after="5 s",
-        lateness="10 s",
-        nodes=NODES,
-        dead_letter_topic="dead",
-        late_topic="late",
-        control_topic="control",
-        replica_topic="replicas",
-        skew={"balance": 0.3},
-    )
-    return JoinMetrics(name, Stream(topic="views"), Stream(topic=more.pop("build", "prices")), settings, **more)
+    return JoinMetrics(name, Stream(topic="views"), Stream(topic=more.pop("build", "prices")), SETTINGS, **more)
 
 
 def scraped(exporter: Exporter) -> str:
@@ -295,6 +299,27 @@ def test_an_address_that_is_taken_is_named_and_a_closed_one_is_free_again() -> N
     with Exporter(ANYWHERE, []) as first:
         again = first.address
     Exporter(again, []).close()
+
+
+def test_a_service_serves_them_only_where_its_settings_say() -> None:
+    def config(**metrics: str) -> Config:
+        return Config(
+            name="served",
+            kafka=Kafka(bootstrap_servers="nowhere:1"),
+            probe=Stream(topic="views"),
+            build=Stream(topic="prices"),
+            join=SETTINGS,
+            output=Output(topic="joined"),
+            run=Run(checkpoint="checkpoint"),
+            metrics=Metrics(**metrics),
+        )
+
+    with served(config()) as nothing:
+        assert nothing == []
+    with served(config(address="localhost:0")) as (metrics,):
+        assert metrics.name == "served"
+    with pytest.raises(ConfigError, match=r"^address: must be a host and a port"):
+        Metrics(address="9464")
 
 
 def test_a_query_is_followed_to_its_last_batch() -> None:

@@ -1,167 +1,20 @@
 """The join on a real broker, against Spark's own batch join of the same topics."""
 
-import random
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, get_args
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import balajoin
-from balajoin import JoinSettings, Kafka, Stream
-from balajoin.clients import spark_reader_options
-from balajoin.edge import lenient, sql
+from balajoin import Stream
 from balajoin.report import BatchReport
 from balajoin.routing.rule import PolicyName
 from kafka_data import Sent, everything, headers_of, send
-
-MINUTE = 60_000
-START = 1_700_000_000_000
-BEFORE_MS, AFTER_MS = 5 * MINUTE, 2 * MINUTE
-
-
-@dataclass
-class Pipeline:
-    """Two topics, a checkpoint and a Parquet folder for the results: started and stopped as often as a test likes."""
-
-    spark: SparkSession
-    bootstrap: str
-    folder: Path
-    probe: Stream
-    build: Stream
-    dead: str
-    late: str
-    control: str
-    replicas: str
-    nodes: int = 4
-    policy: str = "bala-join"
-    skew: dict[str, Any] = field(default_factory=dict)
-    hash_bits: int = 64
-    lateness: str = "10 min"
-    max_rows_per_batch: int | None = None
-
-    @property
-    def kafka(self) -> Kafka:
-        return Kafka(bootstrap_servers=self.bootstrap)
-
-    @property
-    def cache(self) -> Path:
-        return self.folder / "cache"
-
-    def joined(self) -> DataFrame:
-        settings = JoinSettings(
-            before=f"{BEFORE_MS} ms",
-            after=f"{AFTER_MS} ms",
-            lateness=self.lateness,
-            nodes=self.nodes,
-            dead_letter_topic=self.dead,
-            late_topic=self.late,
-            control_topic=self.control,
-            replica_topic=self.replicas,
-            policy=self.policy,
-            skew=self.skew,
-            max_rows_per_batch=self.max_rows_per_batch,
-        )
-        return balajoin.join(
-            self.spark,
-            self.probe,
-            self.build,
-            kafka=self.kafka,
-            settings=settings,
-            cache_dir=str(self.cache),
-            hash_bits=self.hash_bits,
-        )
-
-    def run(self) -> list[Any]:
-        """Everything that is in the topics now, as one start of the query; returns its progress reports."""
-        query = (
-            self.joined()
-            .writeStream.format("parquet")
-            .option("path", str(self.folder / "results"))
-            .option("checkpointLocation", str(self.folder / "checkpoint"))
-            .start()
-        )
-        query.processAllAvailable()
-        query.stop()
-        return [progress for progress in query.recentProgress if "addBatch" in progress["durationMs"]]
-
-    def results(self) -> DataFrame:
-        return self.spark.read.parquet(str(self.folder / "results"))
-
-    def batch_join(self) -> DataFrame:
-        def side(stream: Stream, name: str) -> DataFrame:
-            records = (
-                self.spark.read.format("kafka")
-                .options(**spark_reader_options(self.kafka))
-                .option("subscribe", stream.topic)
-                .load()
-            )
-            with lenient(self.spark):
-                return records.select(
-                    F.expr(sql(f"{name}.key", stream.key)).alias(f"{name}_key"),
-                    F.expr(sql(f"{name}.time", stream.time)).alias(f"{name}_time"),
-                    F.expr(sql(f"{name}.value", stream.value)).alias(f"{name}_value"),
-                    F.col("partition").alias(f"{name}_partition"),
-                    F.col("offset").alias(f"{name}_offset"),
-                )
-
-        condition = (
-            f"probe_key = build_key AND build_time >= probe_time - INTERVAL {BEFORE_MS} MILLISECONDS "
-            f"AND build_time <= probe_time + INTERVAL {AFTER_MS} MILLISECONDS"
-        ).replace("MILLISECONDS", "MILLISECOND")
-        return side(self.probe, "probe").join(side(self.build, "build"), F.expr(condition))
-
-    def assert_equals_batch_join(self) -> int:
-        """Same pairs, same values, same times, each exactly once; returns how many."""
-        columns = [f"{s}_{c}" for s in ("probe", "build") for c in ("value", "time", "partition", "offset")]
-        found = Counter(map(tuple, self.results().select("key", *columns).collect()))
-        expected = Counter(map(tuple, self.batch_join().select(F.col("probe_key").alias("key"), *columns).collect()))
-        assert found == expected
-        assert self.results().select("id").distinct().count() == sum(expected.values())
-        return sum(expected.values())
-
-
-@pytest.fixture
-def pipeline(
-    spark: SparkSession, bootstrap: str, make_topic: Callable[..., str], tmp_path: Path
-) -> Iterator[Callable[..., Pipeline]]:
-    def make(probe: dict[str, Any] | None = None, build: dict[str, Any] | None = None, **settings: Any) -> Pipeline:
-        return Pipeline(
-            spark,
-            bootstrap,
-            tmp_path,
-            Stream(topic=make_topic("probe"), **(probe or {})),
-            Stream(topic=make_topic("build"), **(build or {})),
-            make_topic("dead", 1),
-            make_topic("late", 1),
-            make_topic("control", 1),
-            make_topic("replicas", 2),
-            **settings,
-        )
-
-    yield make
-    shutil.rmtree(tmp_path, ignore_errors=True)
-
-
-def rows(seed: int, count: int, first: int = 0, large: bool = False) -> list[Sent]:
-    """Half of them have one key; times are out of order, often equal, and often exactly an interval's edge apart."""
-    rng = random.Random(seed)
-    keys = [b"hot"] * 6 + [b"", b"0", b"1", b"\xff\xfe", "käse".encode(), b"hot2"]
-    return [
-        Sent(
-            rng.choice(keys),
-            b"x" * (700_000 if large and n == 0 else rng.randrange(20)) if rng.random() > 0.05 else None,
-            START + (first + n) * 1000 + rng.choice([0, 0, BEFORE_MS, -BEFORE_MS, AFTER_MS, -AFTER_MS, 1, -1]),
-            rng.randrange(2),
-        )
-        for n in range(count)
-    ]
+from pipeline import MINUTE, START, Pipeline, rows
 
 
 @pytest.mark.parametrize("hash_bits", [64, 2], ids=["", "colliding"])

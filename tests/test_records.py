@@ -12,13 +12,20 @@ from balajoin.control.records import (
     HEADER,
     ForeignRecordError,
     Grant,
+    Report,
     Shipment,
     Signal,
     Stamp,
+    is_report,
+    is_tick,
     read_part,
+    read_report,
     read_signal,
+    read_tick,
+    report_records,
     shipment_records,
     signal_record,
+    tick_record,
 )
 from oracle import Row
 from strategies import rows_of, table
@@ -66,6 +73,25 @@ def test_a_person_can_read_a_signal():
         "key": "käse",
     }
     assert signal_record(STAMP, 3, Signal(1, 2, 3, key=b"\xff" * 500)).value.count(b"xff") == 64
+
+
+def test_a_report_and_a_tick_are_read_as_they_were_written(monkeypatch):
+    monkeypatch.setattr(records, "_MAX_PART_BYTES", 10_000)
+    rows = [Row(b"", n, b"", 0, n) for n in range(1000)]
+    written = list(report_records(STAMP, Report(2, 5, [table(rows)])))
+    assert len(written) > 1
+    assert {record.key for record in written} == {b"5"}
+    headers = [dict(record.headers)[HEADER].decode() for record in written]
+    assert all(map(is_report, headers))
+    read = [read_report(header, record.value) for header, record in zip(headers, written, strict=True)]
+    assert {(stamp, report.guest, report.home) for stamp, report in read} == {(STAMP, 2, 5)}
+    assert rows_of(*(table for _, report in read for table in report.rows)) == rows
+    with pytest.raises(ForeignRecordError):
+        read_report(headers[0], written[0].value[:-1])
+    tick = tick_record(STAMP, 1_700_000_000_000).value.decode()
+    assert is_tick(tick)
+    assert read_tick(tick) == (STAMP, 1_700_000_000_000)
+    assert not is_tick(signal_record(STAMP, 3, Signal(1, 2, 3)).value.decode())
 
 
 def parts_of(shipment: Shipment) -> list[records.Part]:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balajoin.compute.watermarks import BEGINNING, ActivityClock, Watermark
+from balajoin.compute.watermarks import BEGINNING, ActivityClock, Watermark, advance_both
 
 IDLE = 1000
 HOUR = 3_600_000
@@ -141,3 +141,35 @@ def test_the_clock_never_goes_back(batches):
         assert now <= later <= now + IDLE // 2 + 1
         now = later
     assert now <= max(batches) - batches[0]
+
+
+def test_a_silent_stream_follows_the_other_one():
+    probe, build = Watermark(IDLE), Watermark(IDLE)
+    build.expect(range(2), 0)
+    for now, newest in ((0, 100), (IDLE - 1, 200), (IDLE, 300)):
+        probe.observe(0, newest, now)
+        advance_both(probe, build, now)
+        assert probe.current == newest
+        assert build.current == (newest if now == IDLE else BEGINNING)
+    build.observe(0, 250, IDLE + 1)  # back, and behind
+    probe.observe(0, 400, IDLE + 1)
+    advance_both(probe, build, IDLE + 1)
+    assert (probe.current, build.current) == (400, 300)
+
+
+def test_when_all_are_silent_time_goes_on_as_fast_as_the_clock():
+    probe, build = Watermark(IDLE), Watermark(IDLE)
+    probe.observe(0, 50, 0)
+    build.observe(0, 20, 0)
+    build.observe(1, 70, 0)
+    for now, expected in ((IDLE - 1, (50, 20)), (IDLE, (70, 70)), (IDLE + 3, (3070, 3070)), (IDLE + 2, (3070, 3070))):
+        advance_both(probe, build, now)
+        assert (probe.current, build.current) == expected
+
+
+def test_silence_before_the_first_row_moves_nothing():
+    probe, build = Watermark(IDLE), Watermark(IDLE)
+    for watermark in (probe, build):
+        watermark.expect(range(2), 0)
+    advance_both(probe, build, 10 * IDLE)
+    assert probe.current == build.current == BEGINNING

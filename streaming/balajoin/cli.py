@@ -27,6 +27,8 @@ _SUMMARIES = {
 }
 _CONTROL_SUMMARY = "look at the join's control and replica topics"
 _TAIL_SUMMARY = "print the last records of both topics: signals, and the build rows that they pulled"
+_STATE_SUMMARY = "show what a checkpoint holds, without running anything"
+_RESCALE_SUMMARY = "make, of a stopped join's checkpoint, one with another number of nodes; the old one stays as it is"
 _DEMO_SUMMARY = "join two skewed streams by hash and by bala-join, side by side on a Kafka of its own, and check both"
 _TOP_SUMMARY = "watch a running service in the terminal, as its live page shows it"
 _PLOT_SUMMARY = "draw recorded runs: rows by node, balance over time, traffic against balance"
@@ -62,6 +64,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _control_tail(config, arguments.lines, arguments.follow)
         if arguments.command == "top":
             return _top(_page_of(config))
+        if arguments.command == "state":
+            return _state(config, arguments)
+        if arguments.command == "rescale":
+            return _rescale(config, arguments)
         order = _Order(config, arguments.config, default_cache(os.environ), arguments.verbose)
         return _COMMANDS[arguments.command](order)
     except ConfigError as error:
@@ -113,6 +119,22 @@ def _control_tail(config: Config, lines: int, follow: bool) -> int:
     return _DONE
 
 
+def _state(config: Config | None, arguments: argparse.Namespace) -> int:
+    from balajoin.checkpoints.show import show
+
+    location = config.run.checkpoint if config else arguments.checkpoint
+    show(location, config, in_json=arguments.json, cache=default_cache(os.environ), verbose=arguments.verbose)
+    return _DONE
+
+
+def _rescale(config: Config, arguments: argparse.Namespace) -> int:
+    from balajoin.checkpoints.rescale import rescale
+
+    cache, verbose = default_cache(os.environ), arguments.verbose
+    print(rescale(config, arguments.nodes, arguments.to, file=str(arguments.config), cache=cache, verbose=verbose))
+    return _DONE
+
+
 def _demo(arguments: argparse.Namespace) -> int:
     from balajoin import demo
 
@@ -154,6 +176,7 @@ _COMMANDS: dict[str, Callable[[_Order], int]] = {"run": _run, "check": _check, "
 _WITHOUT_FILE: dict[str, Callable[[argparse.Namespace], int]] = {
     "demo": _demo,
     "plot": _plot,
+    "state": lambda arguments: _state(None, arguments),
     "top": lambda arguments: _top(arguments.url),
 }
 
@@ -179,6 +202,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     tail.add_argument("--lines", type=_positive, default=20, help="how many records (default: %(default)s)")
     tail.add_argument("--follow", action="store_true", help="go on with new ones until Ctrl-C")
+    state = commands.add_parser("state", help=_STATE_SUMMARY, description=_STATE_SUMMARY, parents=[common])
+    which = state.add_mutually_exclusive_group(required=True)
+    which.add_argument("-c", "--config", type=Path, metavar="FILE", help="the join's TOML file")
+    which.add_argument("--checkpoint", metavar="PLACE", help="any checkpoint of balajoin")
+    state.add_argument("--json", action="store_true", help="all of it, for programs")
+    rescale = commands.add_parser(
+        "rescale", help=_RESCALE_SUMMARY, description=_RESCALE_SUMMARY, parents=[file, common]
+    )
+    rescale.add_argument("--nodes", type=_positive, required=True, metavar="M", help="how many it shall have")
+    rescale.add_argument("--to", required=True, metavar="PLACE", help="where the new checkpoint goes")
     demo = commands.add_parser("demo", help=_DEMO_SUMMARY, description=_DEMO_SUMMARY, parents=[common])
     demo.add_argument("--seconds", type=_positive, default=60, help="how long rows are produced (default: %(default)s)")
     demo.add_argument("--rate", type=_positive, default=2000, help="probe rows per second (default: %(default)s)")

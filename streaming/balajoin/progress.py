@@ -39,6 +39,12 @@ def _quoted(name: str | None) -> str:
 
 
 def troubles(report: BatchReport) -> Iterator[str]:
+    for side, ahead in report.rows_ahead.items():
+        if ahead:
+            yield (
+                f"{side} rows_ahead={ahead}: dead letters, their time is past join.max_ahead; check the clock of this "
+                f"machine, and {side}.time"
+            )
     if delayed := sum(node.delayed_shipments for node in report.nodes):
         yield f"delayed_shipments={delayed}: results may be missing; a batch must read all that the last one published"
     if foreign := sum(node.foreign_records for node in report.nodes):

@@ -59,6 +59,9 @@ class BatchReport:
     dead_letters: Mapping[Side, int]
     """By stream, those without."""
 
+    rows_ahead: Mapping[Side, int]
+    """Of the dead letters, those with a time further ahead of the clock than is allowed."""
+
     routed_rows: tuple[int, ...]
     """Rows that the sources sent to each node, of both streams; empty where they had none."""
 
@@ -89,6 +92,7 @@ class BatchReport:
             inputs=tuple(_inputs(progress["sources"])),
             entered_rows={side: entered[side].get("rows") or 0 for side in SIDES},
             dead_letters={side: entered[side].get("dead") or 0 for side in SIDES},
+            rows_ahead={side: entered[side].get("ahead") or 0 for side in SIDES},
             routed_rows=tuple(sent.get(f"rows_{node}") or 0 for node in range(_count(sent, "rows_"))),
             probe_bytes=sent.get("probe_bytes") or 0,
             build_bytes=sent.get("build_bytes") or 0,
@@ -102,7 +106,7 @@ class BatchReport:
 
     @property
     def rows_out(self) -> int:
-        return sum(node.pairs for node in self.nodes)
+        return sum(node.results for node in self.nodes)
 
     @property
     def replica_bytes(self) -> int:

@@ -25,6 +25,7 @@ from pydantic_core import PydanticCustomError
 
 from balajoin import durations
 from balajoin.address import Address, AddressError
+from balajoin.compute.spec import JoinType
 from balajoin.errors import ConfigError, Problem
 from balajoin.redaction import Redactor, is_secret, redact
 from balajoin.routing.rule import PolicyName
@@ -58,6 +59,7 @@ _TOPIC_SETTINGS = (
     "probe.topic",
     "build.topic",
     "output.topic",
+    "output.commit_topic",
     "join.dead_letter_topic",
     "join.late_topic",
     "join.control_topic",
@@ -198,10 +200,12 @@ class Skew(_Settings):
 class JoinSettings(_Settings):
     """A pair joins when `probe.time - before <= build.time <= probe.time + after`."""
 
+    type: JoinType = Field(default="inner", examples=["left"])
     before_ms: Milliseconds = Field(alias="before", examples=["5 min"])
     after_ms: Milliseconds = Field(alias="after", examples=["0 s"])
     lateness_ms: Annotated[Milliseconds, Field(ge=0)] = Field(default=0, alias="lateness", examples=["10 s"])
     idle_after_ms: Annotated[Milliseconds, Field(ge=1)] = Field(default=60_000, alias="idle_after", examples=["1 min"])
+    max_ahead_ms: Annotated[Milliseconds, Field(ge=0)] = Field(default=3_600_000, alias="max_ahead", examples=["1 h"])
     nodes: Annotated[WholeNumber, Field(ge=1, le=1024)] = Field(default=4, examples=[4])
     policy: PolicyName = Field(default="bala-join", examples=["bala-join"])
     skew: Skew = Field(default=Skew(), validate_default=True)
@@ -231,10 +235,23 @@ class JoinSettings(_Settings):
 
 
 class Output(_Settings):
-    """Where results go. `value` is an SQL expression over the result columns; none means JSON with both values."""
+    """Where results go. `value` is an SQL expression over the result columns; none means JSON with both values.
+
+    Exactly once needs a `commit_topic`, by which a repeated batch knows what is already written.
+    """
 
     topic: Topic = Field(examples=["joined"])
     value: Text | None = Field(default=None, examples=["to_json(struct(key, probe_value, build_value))"])
+    delivery: Literal["exactly-once", "at-least-once"] = Field(default="exactly-once", examples=["exactly-once"])
+    commit_topic: Topic | None = Field(default=None, validate_default=True, examples=["joined.commits"])
+
+    @field_validator("commit_topic", mode="before")
+    @classmethod
+    def _commit_topic_follows_the_output(cls, name: object, info: ValidationInfo) -> object:
+        if info.data.get("delivery") != "exactly-once":
+            return None
+        topic = info.data.get("topic")
+        return f"{topic}.commits" if name is None and topic is not None else name
 
 
 class Run(_Settings):

@@ -1,6 +1,6 @@
-"""The two streams of a join, and the sections in which a node keeps their rows."""
+"""The two streams of a join, the sections in which rows come to a node, and the shelves on which it keeps them."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 Side = Literal["probe", "build"]
 SIDES: tuple[Side, Side] = ("probe", "build")
@@ -8,6 +8,10 @@ SIDES: tuple[Side, Side] = ("probe", "build")
 Section = Literal["probe", "build", "fragment"]
 SECTIONS: tuple[Section, ...] = ("probe", "build", "fragment")
 """A fragment is a probe row that went to several nodes: on each it meets only that node's share of the build rows."""
+
+Shelf = Literal["probe", "build", "fragment", "lonely_probe", "lonely_build", "met_probe", "met_build", "overdue_build"]
+SHELVES: tuple[Shelf, ...] = get_args(Shelf)
+"""Where a node keeps rows; their order is part of the state's format. For those beside the sections, see `lonely`."""
 
 
 def side_of(section: Section) -> Side:

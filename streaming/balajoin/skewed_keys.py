@@ -10,7 +10,9 @@ from balajoin.routing.rule import SkewRule
 from balajoin.settings import Skew
 
 
-def rule(spark: SparkSession, skew: Skew, key_type: DataType, hash_bits: int = 64) -> SkewRule:
+def rule(
+    spark: SparkSession, skew: Skew, key_type: DataType, hash_bits: int = 64, *, whole_rows: bool = False
+) -> SkewRule:
     return SkewRule(
         threshold=skew.threshold,
         balance=skew.balance,
@@ -18,6 +20,7 @@ def rule(spark: SparkSession, skew: Skew, key_type: DataType, hash_bits: int = 6
         half_life_ms=skew.half_life_ms,
         keys=hashes(spark, skew, key_type, hash_bits),
         first_pass_rows=skew.first_pass_rows,
+        whole_rows=whole_rows,
     )
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from balajoin import blocks
+from balajoin.compute.head import HEAD
 from balajoin.compute.join import Arrival, Node
 from balajoin.compute.pairs import PAIRS
 from balajoin.compute.spec import JoinSpec, SideTopics
@@ -17,10 +18,16 @@ from balajoin.control.publisher import Publisher, size
 from balajoin.control.records import (
     ForeignRecordError,
     Part,
+    Report,
     Signal,
     Stamp,
+    is_report,
+    is_tick,
     read_part,
+    read_report,
     read_signal,
+    read_tick,
+    report_records,
     shipment_records,
     signal_record,
 )
@@ -30,7 +37,6 @@ from balajoin.worker import current_stamp, settle
 
 _FRAME_ROWS = 1 << 16
 _FRAME_BYTES = 64 << 20
-_HEAD = -1  # under this number the map holds the node's head; blocks have others
 _NOTED = PAIRS.append(pa.field("note", pa.string()))
 
 
@@ -45,12 +51,12 @@ def process(
     began = time.process_time_ns()
     stamp = current_stamp()
     stored = StateBlocks(state)
-    node = Node(spec, stored.get(_HEAD), stored, cache, number)
+    node = Node(spec, stored.get(HEAD), stored, cache, number)
     inputs = Inputs.read(stamp, (row for frame in frames for row in frame.itertuples(index=False)))
-    for pairs in gathered(node.process(stamp.batch, inputs.arrivals, inputs.signals, inputs.parts)):
+    for pairs in gathered(node.process(stamp.batch, **inputs.of_node)):
         yield _frame(pairs.append_column(_NOTED.field("note"), pa.nulls(pairs.num_rows, pa.string())))
     _publish(node, stamp, spec.nodes, topics)
-    stored.put(_HEAD, node.state())
+    stored.put(HEAD, node.state())
     node.statistics.foreign_records += inputs.foreign
     node.statistics.stale_records = inputs.stale
     node.statistics.busy_us = (time.process_time_ns() - began) // 1000
@@ -62,9 +68,16 @@ class Inputs:
     arrivals: list[Arrival] = field(default_factory=list)
     signals: list[Signal] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
+    reports: list[Report] = field(default_factory=list)
+    ticks_ms: list[int] = field(default_factory=list)
     foreign: int = 0
     stale: int = 0
     """Of another checkpoint, or of a time line that this one has left."""
+
+    @property
+    def of_node(self) -> dict[str, Any]:
+        """As `Node.process` takes them."""
+        return {name: getattr(self, name) for name in ("arrivals", "signals", "parts", "reports", "ticks_ms")}
 
     @classmethod
     def read(cls, stamp: Stamp, rows: Iterable[Any]) -> "Inputs":
@@ -77,10 +90,18 @@ class Inputs:
         return inputs
 
     def _add(self, stamp: Stamp, row: Any) -> None:
-        if row.section == "signal":
+        if row.section == "signal" and is_tick(row.note):
+            sent, tick_ms = read_tick(row.note)
+            if self._is_ours(sent, stamp):
+                self.ticks_ms.append(tick_ms)
+        elif row.section == "signal":
             sent, signal = read_signal(row.note)
             if self._is_ours(sent, stamp):
                 self.signals.append(signal)
+        elif row.section == "replica" and is_report(row.note):
+            sent, report = read_report(row.note, row.block)
+            if self._is_ours(sent, stamp):
+                self.reports.append(report)
         elif row.section == "replica":
             part = read_part(row.note, row.block)
             if self._is_ours(part.stamp, stamp):
@@ -105,8 +126,9 @@ def _publish(node: Node, stamp: Stamp, nodes: int, topics: SideTopics) -> None:
         signals = [signal_record(stamp, home(signal.hash, nodes), signal) for signal in node.signals]
         node.statistics.signal_bytes = sum(map(size, signals))
         publisher.publish(topics.control, signals, whole=True)
-    if node.shipments:
+    if node.shipments or node.reports:
         records = [record for shipment in node.shipments for record in shipment_records(stamp, shipment)]
+        records += [record for report in node.reports for record in report_records(stamp, report)]
         node.statistics.replica_bytes = sum(map(size, records))
         publisher.publish(topics.replicas, records, whole=True)
 
@@ -129,7 +151,7 @@ class StateBlocks:
 
     def items(self) -> Iterable[tuple[int, bytes]]:
         """One by one: a single answer with all of them could pass the 2 GiB that Spark's protocol allows."""
-        for number in sorted(key[0] for key in self._state.keys() if key[0] != _HEAD):  # noqa: SIM118 - not a dict
+        for number in sorted(key[0] for key in self._state.keys() if key[0] >= 0):  # noqa: SIM118 - not a dict
             yield number, bytes(self._state.getValue((number,))[0])
 
 

@@ -5,13 +5,14 @@ build rows that are there and promised those to come.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from balajoin.blocks import concat, decode, longs
 from balajoin.compute.watermarks import BEGINNING
@@ -116,6 +117,14 @@ class Guest:
             key = (int(distinct[code]), fragment)
             before = self.pins.get(key, Pin(earliest, latest, asked=batch, since=batch))
             self.pins[key] = replace(before, earliest=min(before.earliest, earliest), latest=max(before.latest, latest))
+
+    def holds_back(self, rows: pa.Table, pins: Mapping[Key, Pin]) -> NDArray[np.bool_]:
+        """Which rows wait under one of these pins."""
+        hashes, times = longs(rows, "hash"), longs(rows, "time")
+        held = np.zeros(rows.num_rows, np.bool_)
+        for (hash_, _), pin in pins.items():
+            held |= (hashes == hash_) & (times >= pin.earliest)
+        return held
 
     @property
     def earliest_pinned(self) -> int | None:

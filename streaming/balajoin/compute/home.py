@@ -73,7 +73,8 @@ class Home:
         self.pulls += len(whole | fragments)
         self._pulled[node] |= whole | fragments
         whole_hashes, fragment_hashes = (np.array(sorted(hashes), np.int64) for hashes in (whole, fragments))
-        for rows in store.rows_with("build", np.union1d(whole_hashes, fragment_hashes)):
+        wanted = np.union1d(whole_hashes, fragment_hashes)
+        for rows in (*store.rows_with("build", wanted), *store.rows_with("lonely_build", wanted)):
             recent = rows.filter(pa.array(longs(rows, "time") >= oldest)).combine_chunks()
             share = self._share(recent, node, whole_hashes, fragment_hashes)
             if share.num_rows:

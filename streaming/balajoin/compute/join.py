@@ -1,39 +1,46 @@
 """One node of the join, without Spark: (state, a batch of inputs) → (joined rows, state, what to publish).
 
 Rows are joined in the order they are taken in, each against what is stored of the other side, and stored then: so every
-pair meets exactly once, whichever of its rows came first, in one batch or in two.
+pair meets exactly once, whichever of its rows came first, in one batch or in two. What counts as a result is up to the
+join's type; who has met nobody yet is kept apart where that matters: see `lonely`.
 """
 
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balajoin import codec
 from balajoin.blocks import concat, longs, pieces
-from balajoin.compute import pairs
+from balajoin.compute import head, owed, pairs
 from balajoin.compute.guest import Guest
-from balajoin.compute.home import Home, in_fragment
-from balajoin.compute.index import matches
+from balajoin.compute.home import Home
+from balajoin.compute.lonely import Held, Lonely, Mask, Numbers, marks, positions
+from balajoin.compute.matching import Found, find
 from balajoin.compute.spec import JoinSpec
 from balajoin.compute.statistics import NodeStatistics
 from balajoin.compute.store import BlockStore, Durable
-from balajoin.compute.watermarks import BEGINNING, ActivityClock, Past, Watermark
-from balajoin.control.records import Part, Shipment, Signal
-from balajoin.errors import StateError
-from balajoin.sides import SECTIONS, SIDES, Section, Side, side_of
+from balajoin.compute.watermarks import BEGINNING, ActivityClock, Past, Watermark, advance_both
+from balajoin.control.records import Part, Report, Shipment, Signal
+from balajoin.hashing import homes
+from balajoin.pins import refuse_others
+from balajoin.sides import SECTIONS, SHELVES, SIDES, Section, Shelf, Side, side_of
 
-_STATE_VERSION = 2
 _ABANDONED_AFTER_S = 3 * 86_400
 _NO_POSITIONS = np.empty(0, np.int64)
+# So many batches after the last probe row that could match it, a build row is decided to be alone: by then its home has
+# heard of every match that a guest has found. See docs/architecture.md.
+_REPORTED_AFTER = 5
+_OVERDUE_AFTER = 3
+_REPORTED_AFTER_FORWARD = 2
 
 
 @dataclass(frozen=True)
@@ -60,14 +67,22 @@ class LateRows:
     rows: pa.Table
 
 
+Results = Generator[pa.Table, None, Mask]
+
+
 class Node:
     def __init__(self, spec: JoinSpec, state: bytes | None, durable: Durable, cache: Path, node: int) -> None:
         self._spec = spec
         self._number = node
+        self._durable = durable
         self.late: list[LateRows] = []
         self.signals: list[Signal] = []
         self.shipments: list[Shipment] = []
+        self.reports: list[Report] = []
+        self._met_replicas: dict[int, list[pa.Table]] = defaultdict(list)
         self.statistics = NodeStatistics(node)
+        decided: dict[Side, int] = {}
+        self._overdue: list[tuple[int, int]] = []
         if state is None:
             _remove_abandoned(cache)
             self._lineage = self._seal = uuid4().hex
@@ -76,35 +91,54 @@ class Node:
             self._home = Home(node, spec.nodes)
             self._guest = Guest(node, spec.nodes)
             self._past = Past()
+            self._last, self._owed = [-1, 0], 0
             next_number = 0
         else:
-            head = codec.decode("node", _STATE_VERSION, state)
-            _refuse_other_pins(head["pins"], spec.pins)
-            self._lineage = head["lineage"]
-            self._seal = head["seal"]
-            self._clock = ActivityClock(spec.idle_after_ms, *head["clock"])
+            written = head.read(state)
+            refuse_others(written["pins"], spec.pins)
+            self._lineage = written["lineage"]
+            self._seal = written["seal"]
+            self._clock = ActivityClock(spec.idle_after_ms, *written["clock"])
             self._watermarks = {
-                side: Watermark.from_state(head["watermarks"][side], spec.idle_after_ms) for side in SIDES
+                side: Watermark.from_state(written["watermarks"][side], spec.idle_after_ms) for side in SIDES
             }
-            self._home = Home.from_state(node, spec.nodes, head["leases"])
-            self._guest = Guest.from_state(node, spec.nodes, head["guest"])
-            self._past = Past([(at, mark) for at, mark in head["past"]])
-            next_number = head["next_number"]
+            self._home = Home.from_state(node, spec.nodes, written["leases"])
+            self._guest = Guest.from_state(node, spec.nodes, written["guest"])
+            self._past = Past([(at, mark) for at, mark in written["past"]])
+            self._last, self._owed = written["last"] or [-1, 0], written["owed"]
+            next_number = written["next_number"]
+            decided = written["decided"]
+            self._overdue = [(batch, number) for batch, number in written["overdue"]]
         self.store = BlockStore(durable, cache / self._lineage / f"node-{node}", spec.slice_us)
         self.store.open(next_number, self._seal)
+        self._lonely = {
+            side: Lonely(side, self.store, decided.get(side, BEGINNING)) for side in SIDES if side in spec.kind.awaited
+        }
 
     def watermark(self, side: Side) -> int:
         return self._watermarks[side].current
 
     def process(
-        self, batch: int, arrivals: Sequence[Arrival], signals: Sequence[Signal] = (), parts: Sequence[Part] = ()
+        self,
+        batch: int,
+        arrivals: Sequence[Arrival],
+        signals: Sequence[Signal] = (),
+        parts: Sequence[Part] = (),
+        reports: Sequence[Report] = (),
+        ticks_ms: Sequence[int] = (),
     ) -> Iterator[pa.Table]:
-        """Joined rows. Only when all are taken has the batch happened, and `state` is that of after it.
+        """Results. Only when all are taken has the batch happened, and `state` is that of after it.
 
-        Inputs first, then eviction, with the build watermark of the batch before, and the probe watermark of the one
-        before that: docs/architecture.md needs that order.
+        Inputs first, then decisions and eviction, with the build watermark of the batch before, and the probe watermark
+        of earlier ones: docs/architecture.md needs that order.
         """
         previous = {side: self.watermark(side) for side in SIDES}
+        self._last = [batch, self.store.next_number]
+        for results in owed.take(self._durable, self._owed):
+            yield self._result(results)
+        self._owed = 0
+        edges = self._edges(previous, batch)
+        pinned_before = dict(self._guest.pins)
         ordered = sorted(arrivals, key=lambda a: (SECTIONS.index(a.section), a.source), reverse=True)
         for arrival in ordered:
             self._set_aside_late(arrival, previous[arrival.side])
@@ -113,59 +147,196 @@ class Node:
             for section in SECTIONS
         }
         replicas = self._take_shipments(parts, batch)
-        yield from self._take_build([*rows["build"], *replicas])
-        yield from self._take_probe("probe", rows["probe"], previous["probe"], batch)
-        yield from self._take_probe("fragment", rows["fragment"], previous["probe"], batch)
+        self._take_reports(reports)
+        held_before = partial(self._guest.holds_back, pins=pinned_before)
+        for piece in pieces(rows["build"]):
+            met = yield from self._join_build(piece, held_before)
+            self._keep_build(piece, met, previous["build"], batch)
+        for piece in pieces(replicas):
+            met = yield from self._join_build(piece, held_before)
+            self._note_replicas_met(piece, np.flatnonzero(met))
+            self.store.add("build", piece)
+        for section in ("probe", "fragment"):
+            for piece in pieces(rows[section]):
+                met = yield from self._join_probe(section, piece, edges["build"])
+                self._guest.pin(piece, section == "fragment", previous["probe"], batch)
+                yield from self._keep_probe(section, piece, met, previous["probe"], edges["probe"])
         for table in rows["build"]:
             self._home.forward(table)
         settled = self._past.as_of(batch - 2)
         self._home.answer(signals, self.store, settled, self._spec.before_us)
-        self._evict(previous["build"], settled)
-        if arrivals:
-            self._advance(arrivals)
+        yield from self._decide(edges, held_before, batch)
+        self._evict(previous["build"], settled, edges["build"])
+        if arrivals or ticks_ms:
+            self._advance(arrivals, ticks_ms)
         self._past.note(batch, self.watermark("probe"))
         self.signals = self._guest.asks(batch)
         self.shipments = list(self._home.shipments())
+        self.reports = [Report(self._number, home, tables) for home, tables in sorted(self._met_replicas.items())]
         self._home.end_leases(self.watermark("build"), self._spec.after_us)
         self._guest.end_holds(self.watermark("probe"))
+        for lonely in self._lonely.values():
+            lonely.close()
         self._seal = (
             uuid4().hex
         )  # names this very state: a repeat of the batch, or a copy of the checkpoint, has another
         self.store.close(self._seal)
         self._note_statistics(rows, replicas)
 
+    def _edges(self, previous: Mapping[Side, int], batch: int) -> dict[Side, int]:
+        """Rows of a side that are older than this can meet no row any more that is on time."""
+        return {
+            "probe": _moved(previous["build"], -self._spec.after_us),
+            "build": _moved(self._past.as_of(batch - _REPORTED_AFTER), -self._spec.before_us),
+        }
+
     def state(self) -> bytes:
-        return codec.encode(
-            "node",
-            _STATE_VERSION,
+        return head.write(
             {
                 "pins": self._spec.pins,
                 "lineage": self._lineage,
                 "seal": self._seal,
                 "clock": [self._clock.now_ms, self._clock.batch_ms],
                 "next_number": self.store.next_number,
+                "last": self._last,
+                "owed": self._owed,
                 "watermarks": {side: self._watermarks[side].to_state() for side in SIDES},
                 "leases": self._home.to_state(),
                 "guest": self._guest.to_state(),
                 "past": self._past.changes,
+                "decided": {side: lonely.decided_below for side, lonely in self._lonely.items()},
+                "overdue": self._overdue,
             },
         )
 
     # --- taking rows in -----------------------------------------------------------------------------------------------
 
-    def _take_build(self, tables: Sequence[pa.Table]) -> Iterator[pa.Table]:
-        for piece in pieces(tables):
-            yield from self._join("build", piece, "probe")
-            yield from self._join("build", piece, "fragment")
-            self.store.add("build", piece)
+    def _join_build(self, piece: pa.Table, held: Held) -> Results:
+        """What build rows meet among the probe rows that are here. Returns which of them have met any."""
+        met = np.zeros(piece.num_rows, np.bool_)
+        for shelf in ("probe", "fragment"):
+            for found in self._matches("build", piece, shelf):
+                met[found.build_rows] = True
+                yield self._result(found.paired())
+        lonely = self._lonely.get("probe")
+        if lonely is not None:
+            for found in self._matches("build", piece, lonely.shelf):
+                found = found.where(lonely.may_meet(found.probe, found.probe_rows, held))
+                if not len(found.probe_rows):
+                    continue
+                met[found.build_rows] = True
+                first = lonely.meet(found.probe, found.probe_rows)
+                if self._spec.kind.pairs:
+                    yield self._result(found.paired())
+                elif self._spec.kind.first_match and len(first):
+                    yield self._alone("probe", concat([found.probe.take(pa.array(first))]))
+        return met
 
-    def _take_probe(
-        self, section: Section, tables: Sequence[pa.Table], watermark: int, batch: int
+    def _keep_build(self, piece: pa.Table, met: Mask, watermark: int, batch: int) -> None:
+        """Rows of this home. Who is late is not counted on to be alone: its matches may have expired."""
+        if "build" not in self._lonely:
+            self.store.add("build", piece)
+            return
+        times = longs(piece, "time")
+        lonely = ~met & (times >= watermark)
+        overdue = lonely & (times < _moved(self._past.as_of(batch - _OVERDUE_AFTER), -self._spec.before_us))
+        self._store("build", piece, ~lonely)
+        self._store("lonely_build", piece, lonely & ~overdue)
+        if overdue.any():
+            number = self.store.lay_aside("overdue_build", _only(piece, overdue))
+            self._overdue.append((batch, number))
+
+    def _join_probe(self, section: Section, piece: pa.Table, build_edge: int) -> Results:
+        """What probe rows meet among the build rows that are here. Returns which of them have met any."""
+        met = np.zeros(piece.num_rows, np.bool_)
+        lonely = self._lonely.get("build")
+        for shelf in ("build", "lonely_build"):
+            for found in self._matches(section, piece, shelf):
+                if lonely is not None:
+                    found = self._noting_build_met(found, shelf, build_edge)
+                if not len(found.probe_rows):
+                    continue
+                met[found.probe_rows] = True
+                if self._spec.kind.pairs:
+                    yield self._result(found.paired())
+        return met
+
+    def _noting_build_met(self, found: Found, shelf: Shelf, edge: int) -> Found:
+        """Without build rows that their home may have decided to be alone."""
+        old = longs(found.build, "time") < edge
+        foreign = homes(longs(found.build, "hash"), self._spec.nodes) != self._number
+        decided = old if shelf == "lonely_build" else old & foreign
+        found = found.where(~decided[found.build_rows])
+        if shelf == "lonely_build":
+            self._lonely["build"].meet(found.build, found.build_rows)
+        else:
+            self._note_replicas_met(found.build, found.build_rows[foreign[found.build_rows]])
+        return found
+
+    def _note_replicas_met(self, build: pa.Table, numbers: Numbers) -> None:
+        """For the home of each, which decides whether it is alone."""
+        lonely = self._lonely.get("build")
+        first = lonely.meet(build, numbers) if lonely is not None and len(numbers) else _NO_POSITIONS
+        if len(first):
+            met = marks(build, first)
+            at = homes(longs(met, "hash"), self._spec.nodes)
+            for home in np.unique(at).tolist():
+                self._met_replicas[home].append(_only(met, at == home))
+
+    def _keep_probe(
+        self, section: Section, piece: pa.Table, met: Mask, watermark: int, edge: int
     ) -> Iterator[pa.Table]:
-        for piece in pieces(tables):
-            yield from self._join(section, piece, "build")
+        """Who came too late to have a match is decided here and now, and not stored."""
+        lonely = self._lonely.get("probe")
+        if lonely is None:
             self.store.add(section, piece)
-            self._guest.pin(piece, section == "fragment", watermark, batch)
+            return
+        kind = self._spec.kind
+        times = longs(piece, "time")
+        alone = ~met & (times >= watermark)
+        waits = alone & ((times >= edge) | self._guest.holds_back(piece, self._guest.pins))
+        if kind.first_match and met.any():
+            yield self._alone("probe", _only(piece, met))
+        if "probe" in kind.alone and (alone & ~waits).any():
+            yield self._alone("probe", _only(piece, alone & ~waits))
+        self._store(lonely.shelf, piece, waits)
+        if kind.pairs:
+            self._store("probe", piece, ~alone)
+
+    def _store(self, shelf: Shelf, piece: pa.Table, which: Mask) -> None:
+        if which.any():
+            self.store.add(shelf, _only(piece, which))
+
+    def _take_reports(self, reports: Sequence[Report]) -> None:
+        """Of guests that have met build rows of this home."""
+        for report in reports:
+            for rows in report.rows:
+                if "build" in self._lonely and (homes(longs(rows, "hash"), self._spec.nodes) == self._number).all():
+                    self._lonely["build"].meet(rows, np.arange(rows.num_rows, dtype=np.int32))
+                else:
+                    self.statistics.foreign_records += 1
+
+    def _decide(self, edges: Mapping[Side, int], held_before: Held, batch: int) -> Iterator[pa.Table]:
+        """Rows that are alone for good."""
+        still_held = partial(self._guest.holds_back, pins=self._guest.pins)
+        for side in SIDES:
+            if side in self._spec.kind.alone:
+                held = (held_before, still_held) if side == "probe" else (_none_held, _none_held)
+                for rows in self._lonely[side].decide(edges[side], *held):
+                    yield self._alone(side, rows)
+        due = [(at, number) for at, number in self._overdue if at <= batch - _REPORTED_AFTER_FORWARD]
+        for _, number in due:
+            for rows in self._lonely["build"].alone(self.store.take_back(number)):
+                yield self._alone("build", rows)
+        self._overdue = [entry for entry in self._overdue if entry not in due]
+
+    def _result(self, joined: pa.Table) -> pa.Table:
+        self.statistics.pairs += joined.num_rows
+        return joined
+
+    def _alone(self, side: Side, rows: pa.Table) -> pa.Table:
+        self.statistics.alone_rows += rows.num_rows
+        return pairs.alone(side, rows)
 
     def _take_shipments(self, parts: Sequence[Part], batch: int) -> list[pa.Table]:
         """Build rows from other homes, without those that are here already."""
@@ -178,34 +349,17 @@ class Node:
 
     def _without_known(self, tables: Sequence[pa.Table], pulled: NDArray[np.int64]) -> Iterator[pa.Table]:
         """A pull brings rows that came before, and again those that the same batch forwards."""
-        known = np.concatenate([_positions(rows) for rows in self.store.rows_with("build", pulled)] or [_NO_POSITIONS])
+        known = np.concatenate([positions(rows) for rows in self.store.rows_with("build", pulled)] or [_NO_POSITIONS])
         for rows in tables:
-            mine = _positions(rows)
+            mine = positions(rows)
             new = np.zeros(len(mine), np.bool_)
             new[np.unique(mine, return_index=True)[1]] = True
             new &= ~np.isin(mine, known)
             known = np.concatenate([known, mine])
             yield rows if new.all() else concat([rows.filter(pa.array(new))])
 
-    def _join(self, section: Section, piece: pa.Table, other: Section) -> Iterator[pa.Table]:
-        side = side_of(section)
-        window = self._spec.window(side)
-        times = longs(piece, "time")
-        for run in self.store.runs(other, int(times.min()) + window.lower, int(times.max()) + window.upper):
-            chunk = pairs.at_once(piece, run.rows)
-            for mine, theirs in matches(piece, run.index, run.rows, window, chunk):
-                found = (piece, mine, run.rows, theirs) if side == "probe" else (run.rows, theirs, piece, mine)
-                if "fragment" in (section, other):
-                    found = self._of_this_fragment(*found)
-                if len(found[1]):
-                    self.statistics.pairs += len(found[1])
-                    yield pairs.paired(*found)
-
-    def _of_this_fragment(
-        self, probe: pa.Table, probe_rows: NDArray[np.int32], build: pa.Table, build_rows: NDArray[np.int32]
-    ) -> tuple[pa.Table, NDArray[np.int32], pa.Table, NDArray[np.int32]]:
-        mine = in_fragment(build, self._number, self._spec.nodes)[build_rows]
-        return probe, probe_rows[mine], build, build_rows[mine]
+    def _matches(self, section: Section, piece: pa.Table, shelf: Shelf) -> Iterator[Found]:
+        return find(self.store, self._spec, self._number, section, piece, shelf)
 
     def _set_aside_late(self, arrival: Arrival, watermark: int) -> None:
         for rows in arrival.rows:
@@ -215,26 +369,34 @@ class Node:
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
-    def _evict(self, build_watermark: int, probe_watermark: int) -> None:
-        """Pinned rows stay, and so does what may have been shipped here for them."""
+    def _evict(self, build_watermark: int, probe_watermark: int, build_edge: int) -> None:
+        """Pinned rows stay, and so does what may have been shipped here for them.
+
+        Build rows of this batch stay too: they may be on their way to guests, where only their home would find them
+        again if the join was stopped now and rescaled.
+        """
         pinned = self._guest.earliest_pinned
         if build_watermark > BEGINNING:
             edge = build_watermark - self._spec.after_us
+            edge = edge if pinned is None else min(edge, pinned)
             for section in ("probe", "fragment"):
-                self.store.expire(section, edge if pinned is None else min(edge, pinned))
+                self.store.expire(section, edge)
+            if "probe" in self._lonely:
+                self._lonely["probe"].expire(edge)
+        if "build" in self._lonely:
+            self._lonely["build"].expire(build_edge)
         if probe_watermark > BEGINNING:
             edge = probe_watermark if pinned is None else min(probe_watermark, pinned)
-            self.store.expire("build", edge - self._spec.before_us)
+            self.store.expire("build", edge - self._spec.before_us, spared=self._last[1])
 
-    def _advance(self, arrivals: Sequence[Arrival]) -> None:
-        """Only sources move time on. Every node hears all of them, so that all nodes agree on it."""
-        now_ms = self._clock.tick(max(a.now_ms for a in arrivals))
+    def _advance(self, arrivals: Sequence[Arrival], ticks_ms: Sequence[int]) -> None:
+        """Only sources and ticks move time on. Every node hears all of them, so that all nodes agree on it."""
+        now_ms = self._clock.tick(max(*(a.now_ms for a in arrivals), *ticks_ms, 0))
         for side, watermark in self._watermarks.items():
             watermark.expect(range(self._spec.sources[side]), now_ms)
         for arrival in arrivals:
             self._watermarks[arrival.side].observe(arrival.source, arrival.watermark, now_ms)
-        for watermark in self._watermarks.values():
-            watermark.advance(now_ms)
+        advance_both(self._watermarks["probe"], self._watermarks["build"], now_ms)
 
     def _note_statistics(self, rows: dict[Section, list[pa.Table]], replicas: Sequence[pa.Table]) -> None:
         noted = self.statistics
@@ -242,8 +404,9 @@ class Node:
         noted.build_rows = sum(table.num_rows for table in rows["build"])
         noted.replica_rows = sum(table.num_rows for table in replicas)
         noted.late_rows = sum(late.rows.num_rows for late in self.late)
+        noted.stored_rows = sum(map(self.store.rows_of, SHELVES))
+        noted.waiting_rows = sum(self._lonely[side].waiting for side in self._spec.kind.alone) + len(self._overdue)
         noted.late_build_rows = sum(late.rows.num_rows for late in self.late if late.side == "build")
-        noted.stored_rows = sum(map(self.store.rows_of, SECTIONS))
         noted.stored_bytes = self.store.bytes
         noted.forwarded_rows = self._home.forwarded_rows
         noted.pulled_rows = self._home.pulled_rows
@@ -257,9 +420,16 @@ class Node:
         noted.watermarks = {side: self.watermark(side) for side in SIDES}
 
 
-def _positions(rows: pa.Table) -> NDArray[np.int64]:
-    """Partition and offset as one number: who a row is."""
-    return longs(rows, "partition").astype(np.int64) << 48 | longs(rows, "offset")
+def _only(rows: pa.Table, which: Mask) -> pa.Table:
+    return rows if which.all() else concat([rows.filter(pa.array(which))])
+
+
+def _moved(watermark: int, by: int) -> int:
+    return watermark + by if watermark > BEGINNING else BEGINNING
+
+
+def _none_held(rows: pa.Table) -> Mask:
+    return np.zeros(rows.num_rows, np.bool_)
 
 
 def _remove_abandoned(cache: Path) -> None:
@@ -270,12 +440,3 @@ def _remove_abandoned(cache: Path) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
                 with suppress(OSError):
                     folder.parent.rmdir()  # with its last node
-
-
-def _refuse_other_pins(written: dict[str, Any], given: dict[str, Any]) -> None:
-    for setting, value in given.items():
-        if written.get(setting) != value:
-            raise StateError(
-                f"{setting} is {value!r}, but the checkpoint was made with {written.get(setting)!r}: stored rows are "
-                f"placed by it. Set it back, or use a new checkpoint location"
-            )

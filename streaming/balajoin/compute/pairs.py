@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from balajoin.blocks import binary, longs
+from balajoin.sides import Side
 
 _MAX_PAIRS = 1 << 16
 _MAX_PAIRS_BYTES = 64 << 20
@@ -38,6 +39,13 @@ def paired(probe: pa.Table, probe_rows: Any, build: pa.Table, build_rows: Any) -
         columns.append(_gather(table, "value", rows))
         columns.extend(pa.array(longs(table, column)[rows]) for column in ("time", "partition", "offset"))
     return pa.Table.from_arrays(columns, schema=PAIRS)
+
+
+def alone(side: Side, rows: pa.Table) -> pa.Table:
+    """Rows of one side as results; what would come from the other is null."""
+    columns = {"key": rows.column("key")}
+    columns |= {f"{side}_{name}": rows.column(name) for name in ("value", "time", "partition", "offset")}
+    return pa.table([columns.get(f.name, pa.nulls(rows.num_rows, f.type)) for f in PAIRS], schema=PAIRS)
 
 
 def _gather(table: pa.Table, column: str, rows: Any) -> pa.Array:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from balajoin.blocks import ROWS, longs
 from balajoin.compute.index import Index, build
-from balajoin.sides import Section
+from balajoin.sides import Shelf
 
 _INDEX_COLUMNS = ("slots", "hashes", "starts", "rows")
 
@@ -27,7 +27,7 @@ Signature = list[list[int]]
 class RunInfo:
     """What is known of a run without opening it. `blocks` are the numbers of the state store's blocks it holds."""
 
-    section: Section
+    shelf: Shelf
     slice: int
     blocks: tuple[int, ...]
     rows: int

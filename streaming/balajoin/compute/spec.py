@@ -1,9 +1,37 @@
 """What a node has to know of the join. Imports nothing heavy: see `processor`."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from balajoin.sides import Side
+
+JoinType = Literal["inner", "left", "right", "full", "left_semi", "left_anti"]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is a result in a type of join."""
+
+    pairs: bool
+    alone: frozenset[Side] = frozenset()
+    """A row of these sides, when it is sure to have no match."""
+    first_match: bool = False
+    """A probe row, once, when it has met a match."""
+
+    @property
+    def awaited(self) -> frozenset[Side]:
+        """Sides of which a node must know who has met a match."""
+        return self.alone | {"probe"} if self.first_match else self.alone
+
+
+KINDS: dict[JoinType, Kind] = {
+    "inner": Kind(pairs=True),
+    "left": Kind(pairs=True, alone=frozenset({"probe"})),
+    "right": Kind(pairs=True, alone=frozenset({"build"})),
+    "full": Kind(pairs=True, alone=frozenset({"probe", "build"})),
+    "left_semi": Kind(pairs=False, first_match=True),
+    "left_anti": Kind(pairs=False, alone=frozenset({"probe"})),
+}
 
 
 @dataclass(frozen=True)
@@ -28,6 +56,11 @@ class JoinSpec:
     idle_after_ms: int
     sources: dict[Side, int]
     pins: dict[str, Any]
+    type: JoinType = "inner"
+
+    @property
+    def kind(self) -> Kind:
+        return KINDS[self.type]
 
     @property
     def slice_us(self) -> int:

@@ -12,6 +12,10 @@ class NodeStatistics:
     build_rows: int = 0
     replica_rows: int = 0
     pairs: int = 0
+    alone_rows: int = 0
+    """Results that are one row: without a match, or, in a left_semi join, with one."""
+    waiting_rows: int = 0
+    """Rows that have met no match so far, and may yet."""
     late_rows: int = 0
     late_build_rows: int = 0
     """Of `late_rows`."""
@@ -38,6 +42,10 @@ class NodeStatistics:
     delayed_shipments: int = 0
     busy_us: int = 0
     watermarks: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def results(self) -> int:
+        return self.pairs + self.alone_rows
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))

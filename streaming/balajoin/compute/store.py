@@ -1,7 +1,7 @@
 """The block store of one node: what it holds of both streams, durable in Spark's state, looked up in local runs.
 
 The state store gets each block once, under a running number, and loses it when it expires: a batch writes what it
-brought and nothing else. For look-ups, blocks of the same section and time slice are merged, in tiers, into few runs;
+brought and nothing else. For look-ups, blocks of the same shelf and time slice are merged, in tiers, into few runs;
 that happens in the executor-local folder only and can be done again from the state store at any time.
 """
 
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from balajoin.blocks import Compression, concat, decode, encode, longs, partition_by
 from balajoin.compute.index import rows_with
 from balajoin.compute.runs import Run, RunFiles, RunInfo
-from balajoin.sides import SECTIONS, Section
+from balajoin.sides import SHELVES, Shelf
 
 _log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 _FANOUT = 8
 # Taking blocks over was 0.7 of the 1.7 s of a node with 275k rows. LZ4 halves their bytes for 0.03 µs of CPU a row.
 _COMPRESSION: Compression = "lz4"
-_TAG_BYTES = 8  # the section; as many as keep the block behind it aligned
+_TAG_BYTES = 8  # the shelf; as many as keep the block behind it aligned
 # A batch that spans many slices, as in a catch-up, is stored by wider ones: its blocks shall not become tiny.
 _MAX_SLICES_A_PIECE = 16
 # Merging beyond this would pause a batch for longer than the look-ups it saves.
@@ -38,7 +38,7 @@ _MAX_MERGED_BYTES = 256 << 20
 
 
 class Durable(Protocol):
-    """Where blocks survive a crash: a map from running number to bytes."""
+    """Where blocks survive a crash: a map from running number to bytes. `items` are those with numbers from 0 on."""
 
     def get(self, number: int) -> bytes | None: ...
     def put(self, number: int, block: bytes) -> None: ...
@@ -87,8 +87,9 @@ class BlockStore:
     def _rebuild_all(self) -> None:
         for number, block in self._durable.items():
             self.rebuilt_blocks += 1
-            rows, section = _with_section(block)
-            self._add_run(section, (number,), rows)
+            rows, shelf = with_shelf(block)
+            if shelf != "overdue_build":
+                self._add_run(shelf, (number,), rows)
         self._merge()
 
     def _rebuild(self, info: RunInfo) -> Run:
@@ -97,7 +98,7 @@ class BlockStore:
         for number in info.blocks:
             block = self._durable.get(number)
             assert block is not None, f"block {number} is listed but not in the state store"
-            tables.append(_with_section(block)[0])
+            tables.append(with_shelf(block)[0])
         self.rebuilt_blocks += len(info.blocks)
         return self._written(Run(info, rows=concat(tables)))
 
@@ -112,36 +113,51 @@ class BlockStore:
 
     # --- a batch -----------------------------------------------------------------------------------------------------
 
-    def add(self, section: Section, rows: pa.Table) -> None:
+    def add(self, shelf: Shelf, rows: pa.Table) -> None:
         """Stores a single-chunk table; afterwards look-ups find it."""
-        times = longs(rows, "time")
-        width = self._slice_us
-        while int(times.max()) // width - int(times.min()) // width >= _MAX_SLICES_A_PIECE:
-            width *= 2
-        numbers, members = np.unique(times // width, return_inverse=True)
-        for part in partition_by(rows, members.astype(np.int32), len(numbers)):
-            single = concat([part])
-            self._durable.put(self.next_number, _tagged(section, single))
-            self._add_run(section, (self.next_number,), single)
+        for single in sliced(rows, self._slice_us):
+            self._durable.put(self.next_number, tagged(shelf, single))
+            self._add_run(shelf, (self.next_number,), single)
             self.next_number += 1
 
-    def runs(self, section: Section, earliest: int, latest: int) -> Iterator[Run]:
-        """Runs that may hold rows of `section` within these times."""
+    def lay_aside(self, shelf: Shelf, rows: pa.Table) -> int:
+        """Stores a single-chunk table where no look-up finds it; the number takes it back."""
+        self._durable.put(self.next_number, tagged(shelf, rows))
+        self.next_number += 1
+        return self.next_number - 1
+
+    def take_back(self, number: int) -> pa.Table:
+        block = self._durable.get(number)
+        assert block is not None, f"block {number} was laid aside but is not in the state store"
+        self._durable.remove(number)
+        return with_shelf(block)[0]
+
+    def runs(self, shelf: Shelf, earliest: int, latest: int) -> Iterator[Run]:
+        """Runs that may hold rows of `shelf` within these times."""
         for run in self._runs:
-            if run.info.section == section and run.info.earliest <= latest and run.info.latest >= earliest:
+            if run.info.shelf == shelf and run.info.earliest <= latest and run.info.latest >= earliest:
                 yield run
 
-    def rows_with(self, section: Section, hashes: NDArray[np.int64]) -> Iterator[pa.Table]:
-        """All rows of `section` with one of these distinct hashes."""
+    def rows_with(self, shelf: Shelf, hashes: NDArray[np.int64]) -> Iterator[pa.Table]:
+        """All rows of `shelf` with one of these distinct hashes."""
         for run in self._runs:
-            if run.info.section == section:
+            if run.info.shelf == shelf:
                 found = rows_with(run.index, hashes)
                 if len(found):
                     yield concat([run.rows.take(pa.array(found))])
 
-    def expire(self, section: Section, before: int) -> int:
-        """Drops the runs all of whose rows are older than `before`; returns their number of rows."""
-        expired = [run for run in self._runs if run.info.section == section and run.info.latest < before]
+    def expire(self, shelf: Shelf, before: int, spared: int | None = None) -> int:
+        """Drops the runs all of whose rows are older than `before`; returns their number of rows.
+
+        Blocks numbered from `spared` on stay, however old.
+        """
+        expired = [
+            run
+            for run in self._runs
+            if run.info.shelf == shelf
+            and run.info.latest < before
+            and (spared is None or max(run.info.blocks) < spared)
+        ]
         for run in expired:
             for number in run.info.blocks:
                 self._durable.remove(number)
@@ -167,8 +183,8 @@ class BlockStore:
         except OSError as full:
             _log.warning("the local cache %s cannot be written: %s", self._folder, full)
 
-    def rows_of(self, section: Section) -> int:
-        return sum(run.info.rows for run in self._runs if run.info.section == section)
+    def rows_of(self, shelf: Shelf) -> int:
+        return sum(run.info.rows for run in self._runs if run.info.shelf == shelf)
 
     @property
     def bytes(self) -> int:
@@ -179,10 +195,10 @@ class BlockStore:
     def _catalog_path(self, seal: str) -> Path:
         return self._folder / f"{seal}.catalog"
 
-    def _add_run(self, section: Section, blocks: tuple[int, ...], rows: pa.Table) -> None:
+    def _add_run(self, shelf: Shelf, blocks: tuple[int, ...], rows: pa.Table) -> None:
         times = longs(rows, "time")
         earliest, latest = int(times.min()), int(times.max())
-        info = RunInfo(section, latest // self._slice_us, blocks, rows.num_rows, rows.nbytes, earliest, latest)
+        info = RunInfo(shelf, latest // self._slice_us, blocks, rows.num_rows, rows.nbytes, earliest, latest)
         self._runs.append(Run(info, rows=rows))
 
     def _written(self, run: Run) -> Run:
@@ -196,15 +212,15 @@ class BlockStore:
         merged = True
         while merged:
             merged = False
-            tiers: dict[tuple[Section, int, int], list[Run]] = {}
+            tiers: dict[tuple[Shelf, int, int], list[Run]] = {}
             for run in self._runs:
                 tier = (max(run.info.rows, 1).bit_length() - 1) // (_FANOUT.bit_length() - 1)
-                tiers.setdefault((run.info.section, run.info.slice, tier), []).append(run)
-            for (section, _, _), alike in tiers.items():
+                tiers.setdefault((run.info.shelf, run.info.slice, tier), []).append(run)
+            for (shelf, _, _), alike in tiers.items():
                 for runs in _mergeable(alike):
                     self._runs = [run for run in self._runs if run not in runs]
                     blocks = tuple(number for run in runs for number in run.info.blocks)
-                    self._add_run(section, blocks, concat([run.rows for run in runs]))
+                    self._add_run(shelf, blocks, concat([run.rows for run in runs]))
                     merged = True
 
 
@@ -223,9 +239,24 @@ def _mergeable(alike: Sequence[Run]) -> Iterator[list[Run]]:
         yield together
 
 
-def _tagged(section: Section, rows: pa.Table) -> bytes:
-    return SECTIONS.index(section).to_bytes(_TAG_BYTES, "little") + encode(rows, _COMPRESSION)
+def sliced(rows: pa.Table, slice_us: int) -> Iterator[pa.Table]:
+    """The rows by slices of time, each as a single-chunk table."""
+    times = longs(rows, "time")
+    width = slice_us
+    while int(times.max()) // width - int(times.min()) // width >= _MAX_SLICES_A_PIECE:
+        width *= 2
+    numbers, members = np.unique(times // width, return_inverse=True)
+    for part in partition_by(rows, members.astype(np.int32), len(numbers)):
+        yield concat([part])
 
 
-def _with_section(block: bytes) -> tuple[pa.Table, Section]:
-    return concat([decode(pa.py_buffer(block).slice(_TAG_BYTES))]), SECTIONS[block[0]]
+def tagged(shelf: Shelf, rows: pa.Table) -> bytes:
+    return SHELVES.index(shelf).to_bytes(_TAG_BYTES, "little") + encode(rows, _COMPRESSION)
+
+
+def with_shelf(block: bytes) -> tuple[pa.Table, Shelf]:
+    return concat([decode(pa.py_buffer(block).slice(_TAG_BYTES))]), shelf_of(block)
+
+
+def shelf_of(block: bytes) -> Shelf:
+    return SHELVES[block[0]]

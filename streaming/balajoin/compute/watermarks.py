@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 BEGINNING = -(1 << 62)  # nothing is known yet: no row is late, no row expires
-_REMEMBERED_BATCHES = 4
+_REMEMBERED_BATCHES = 8
 
 
 @dataclass
@@ -49,6 +49,24 @@ class Past:
         self.changes = old[-1:] + self.changes[len(old) :]
 
 
+def advance_both(one: "Watermark", other: "Watermark", now_ms: int) -> None:
+    """A stream that is silent as a whole follows the other one. If both are, time goes on as fast as the clock does.
+
+    Otherwise the last rows before a silence would wait for ever for a match, or for being sure that there is none.
+    """
+    active = [mark.advance(now_ms) for mark in (one, other)]
+    if any(active):
+        for silent, follower, leader in ((not active[0], one, other), (not active[1], other, one)):
+            if silent:
+                follower.reach(leader.current)
+        return
+    furthest = max(one.furthest, other.furthest)
+    if furthest > BEGINNING:
+        silent_ms = now_ms - max(one.silent_since_ms, other.silent_since_ms)
+        for mark in (one, other):
+            mark.reach(furthest + (silent_ms - mark.idle_after_ms) * 1000)
+
+
 @dataclass
 class _Source:
     watermark: int
@@ -73,11 +91,22 @@ class Watermark:
         seen.watermark = max(seen.watermark, watermark)
         seen.active_ms = max(seen.active_ms, now_ms)
 
-    def advance(self, now_ms: int) -> None:
-        """Moves on to the minimum over the active sources; never back."""
+    def advance(self, now_ms: int) -> bool:
+        """Moves on to the minimum over the active sources; never back. False if none is active."""
         active = [s.watermark for s in self.sources.values() if now_ms - s.active_ms < self.idle_after_ms]
-        if active:
-            self.current = max(self.current, min(active))
+        self.reach(min(active, default=BEGINNING))
+        return bool(active)
+
+    def reach(self, mark: int) -> None:
+        self.current = max(self.current, mark)
+
+    @property
+    def furthest(self) -> int:
+        return max((source.watermark for source in self.sources.values()), default=BEGINNING)
+
+    @property
+    def silent_since_ms(self) -> int:
+        return max((source.active_ms for source in self.sources.values()), default=0)
 
     def to_state(self) -> dict[str, Any]:
         return {

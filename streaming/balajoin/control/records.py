@@ -12,8 +12,9 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from balajoin.blocks import encode, pieces
+from balajoin.blocks import concat, decode, encode, pieces
 from balajoin.control.publisher import Record
+from balajoin.errors import BlockError
 
 VERSION = 1
 HEADER = "balajoin"
@@ -22,6 +23,7 @@ HEADER = "balajoin"
 # Kafka's brokers take a megabyte by default; the block's rows are compressed on top.
 _MAX_PART_BYTES = 768 << 10
 _SHOWN_KEY_BYTES = 64
+_MET = "met"
 
 
 Lease = tuple[int, int, bool]
@@ -75,6 +77,15 @@ class Shipment:
     rows: Sequence[pa.Table] = ()
     grants: Sequence[Grant] = ()
     pulled: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """From a guest to a home: build rows of it, without key and value, that have met a match. It may come twice."""
+
+    guest: int
+    home: int
+    rows: Sequence[pa.Table]
 
 
 @dataclass(frozen=True)
@@ -165,6 +176,51 @@ def read_part(header: str | None, block: bytes | None) -> Part:
         tuple(pulled),
         block or b"",
     )
+
+
+def report_records(stamp: Stamp, report: Report) -> Iterator[Record]:
+    for piece in pieces(report.rows, _MAX_PART_BYTES):
+        content = {
+            "version": VERSION,
+            "join": stamp.join,
+            "batch": stamp.batch,
+            "kind": _MET,
+            "guest": report.guest,
+            "node": report.home,
+        }
+        yield Record(str(report.home).encode(), encode(piece, "lz4"), [(HEADER, _json(content))])
+
+
+def read_report(header: str | None, block: bytes | None) -> tuple[Stamp, Report]:
+    content = _object(header)
+    try:
+        rows = [concat([decode(block or b"")])]
+    except BlockError as error:
+        raise ForeignRecordError(str(error)) from None
+    return _stamp(content), Report(_of(content, "guest", int), _of(content, "node", int), rows)
+
+
+def is_report(header: str | None) -> bool:
+    return _object(header).get("kind") == _MET
+
+
+def tick_record(stamp: Stamp, now_ms: int) -> Record:
+    """To all nodes: nothing has happened, and time goes on."""
+    return Record(None, _json({"version": VERSION, "join": stamp.join, "batch": stamp.batch, "tick_ms": now_ms}), ())
+
+
+def wake_up_record() -> Record:
+    """Nobody's tick: a node that reads it does what it has to do anyway, and skips it."""
+    return tick_record(Stamp("", -1), 0)
+
+
+def read_tick(text: str | None) -> tuple[Stamp, int]:
+    content = _object(text)
+    return _stamp(content), _of(content, "tick_ms", int)
+
+
+def is_tick(text: str | None) -> bool:
+    return "tick_ms" in _object(text)
 
 
 def _checked_grant(entry: Any) -> Grant:

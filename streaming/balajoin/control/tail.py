@@ -10,7 +10,16 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from balajoin.blocks import decode
 from balajoin.clients import librdkafka_options
-from balajoin.control.records import HEADER, ForeignRecordError, read_part, read_signal
+from balajoin.control.records import (
+    HEADER,
+    ForeignRecordError,
+    is_report,
+    is_tick,
+    read_part,
+    read_report,
+    read_signal,
+    read_tick,
+)
 from balajoin.errors import BlockError, KafkaError
 from balajoin.settings import Kafka
 from balajoin.topics import partition_counts
@@ -75,8 +84,11 @@ def _line(message: Any, describe: dict[str, Callable[[Any], str]]) -> str:
 
 
 def describe_signal(message: Any) -> str:
-    value = message.value() or b""
-    stamp, signal = read_signal(value.decode("utf-8", "replace"))
+    text = (message.value() or b"").decode("utf-8", "replace")
+    if is_tick(text):
+        stamp, now_ms = read_tick(text)
+        return f"tick     batch {stamp.batch}  to all nodes: {_EPOCH + timedelta(milliseconds=now_ms):%F %T}"
+    stamp, signal = read_signal(text)
     until = _EPOCH + timedelta(microseconds=signal.until)
     marks = "".join(f" {mark}" for mark, is_set in (("fragment", signal.fragment), ("again", signal.again)) if is_set)
     key = signal.key.decode() or "?"
@@ -84,8 +96,14 @@ def describe_signal(message: Any) -> str:
 
 
 def describe_part(message: Any) -> str:
-    header = dict(message.headers() or ()).get(HEADER) or b""
-    part = read_part(header.decode("utf-8", "replace"), message.value())
+    header = (dict(message.headers() or ()).get(HEADER) or b"").decode("utf-8", "replace")
+    if is_report(header):
+        stamp, report = read_report(header, message.value())
+        rows = sum(table.num_rows for table in report.rows)
+        return (
+            f"report   batch {stamp.batch}  node {report.guest} to node {report.home}: {rows:,} build rows met a match"
+        )
+    part = read_part(header, message.value())
     rows = decode(part.block).num_rows if part.block else 0
     return (
         f"replicas batch {part.stamp.batch}  node {part.home} to node {part.node}: {rows:,} rows, {len(part.block):,} "

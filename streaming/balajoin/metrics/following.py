@@ -17,12 +17,12 @@ def follow(query: Query, *listeners: Listener) -> Iterator[None]:
     reports, ending = Reports(query), threading.Event()
 
     def watch() -> None:
-        while not ending.wait(_POLL_S):
-            try:
+        try:
+            while not ending.wait(_POLL_S):
                 reports.tell(listeners)
-            except Exception as error:  # a query that fails is reported by whoever waits for it
-                _logger.warning("no reports of the query any more: %s", error)
-                return
+            reports.tell(listeners)
+        except Exception as error:  # whoever waits for the query is told why it ended
+            _logger.warning("no reports of the query any more: %s", error)
 
     thread = threading.Thread(target=watch, name="balajoin-reports", daemon=True)
     thread.start()
@@ -31,4 +31,3 @@ def follow(query: Query, *listeners: Listener) -> Iterator[None]:
     finally:
         ending.set()
         thread.join()
-        reports.tell(listeners)

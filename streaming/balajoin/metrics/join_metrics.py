@@ -149,7 +149,7 @@ class JoinMetrics:
         self._add(catalogue.NODE_ROWS, skewed, node, "skewed")
         self._add(catalogue.NODE_ROWS, told.build_rows, node, "build")
         self._add(catalogue.NODE_ROWS, told.replica_rows, node, "replica")
-        self._add(catalogue.OUTPUT_ROWS, told.pairs, node)
+        self._add(catalogue.OUTPUT_ROWS, told.results, node)
         self._add(catalogue.BUSY, told.busy_us / 1e6, node)
         self._add(catalogue.LATE_ROWS, told.late_rows - told.late_build_rows, "probe")
         self._add(catalogue.LATE_ROWS, told.late_build_rows, "build")

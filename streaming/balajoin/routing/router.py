@@ -1,7 +1,7 @@
 """The router as Spark runs it: `applyInPandasWithState`, one group a source."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -34,6 +34,8 @@ class Router:
     lease_us: int
     control_topic: str
     publisher: Publisher
+    first_states: Mapping[int, bytes] = field(default_factory=dict)
+    """Of sources that Spark has no state of yet, where a checkpoint was made of another."""
 
     def as_function(self) -> Callable[[Any, Iterator[pd.DataFrame], Any], Iterator[pd.DataFrame]]:
         def route(_: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
@@ -47,8 +49,8 @@ class Router:
         packed = sorted((row for frame in frames for row in frame.itertuples()), key=lambda row: row.first_offset)
         if not packed:
             return
-        written = state.get[0] if state.exists else None
         number, now_ms = int(packed[0].partition), state.getCurrentProcessingTimeMs()
+        written = state.get[0] if state.exists else self.first_states.get(number)
         make_policy = partial(policies.make, self.policy, self.nodes, number, self.rule)
         source = Source.restore(number, self.nodes, self.lateness_us, self.lease_us, make_policy, written)
         blocks = {side: [decode(row.block) for row in packed if row.side == side] for side in SIDES}

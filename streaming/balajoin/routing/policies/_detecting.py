@@ -23,6 +23,7 @@ class DetectingPolicy(ABC):
     def __init__(self, nodes: int, source: int, rule: SkewRule, saved: dict[str, Any] | None) -> None:
         self._nodes = nodes
         self._own_node = source % nodes
+        self._whole_rows = rule.whole_rows
         self._turn = 0 if saved is None else saved["turn"]
         self._half_life = HalfLife(rule.half_life_ms, saved and saved["half_life"])
         self._detector: Detector = detector(rule, saved and saved["detector"])
@@ -45,10 +46,25 @@ class DetectingPolicy(ABC):
     ) -> Assignment:
         if not fragmented.any():
             return Assignment(targets, entries, keys)
+        if self._whole_rows:
+            return self._in_one_matrix_row(targets, entries, keys, fragmented)
         _, columns = matrix(self._nodes)
         rows, sent = replicate(targets, fragmented, self._turn, self._nodes)
         self._turn = (self._turn + int(fragmented.sum())) % columns
         return Assignment(sent, entries[rows], keys, rows, fragmented[rows])
+
+    def _in_one_matrix_row(
+        self,
+        targets: NDArray[np.int32],
+        entries: NDArray[np.int32],
+        keys: NDArray[np.int64],
+        fragmented: NDArray[np.bool_],
+    ) -> Assignment:
+        """Columns of height one: a probe row goes to one node, in turn, and meets all build rows there."""
+        count = int(fragmented.sum())
+        targets[fragmented] = (self._turn + np.arange(count)) % self._nodes
+        self._turn = (self._turn + count) % self._nodes
+        return Assignment(targets, entries, keys)
 
     def note_build(self, hashes: NDArray[np.int64]) -> None:  # noqa: B027  most look at the probe side only
         pass

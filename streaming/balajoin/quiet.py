@@ -1,0 +1,55 @@
+"""Time goes on when nothing comes: ticks on the control topic, while rows wait for being sure that they have no match.
+
+Spark runs no batch without new records, and event time comes with records. So when a query with waiting rows has been
+idle for a while, the driver publishes a tick; the batch that it starts shows every node how late it is.
+"""
+
+import time
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from balajoin.control.publisher import Publisher
+from balajoin.control.records import Stamp, tick_record
+from balajoin.report import BatchReport
+from balajoin.settings import JoinSettings
+
+_IDLE_EVENTS = "spark.sql.streaming.noDataProgressEventInterval"
+_LONGEST_MS, _SHORTEST_MS = 10_000, 500
+
+
+def keep_time(spark: SparkSession, settings: JoinSettings, publisher: Publisher) -> None:
+    """For the query that reads this join's control topic, whenever it is started in this session."""
+    interval_ms = min(_LONGEST_MS, max(_SHORTEST_MS, settings.idle_after_ms // 4))
+    spark.conf.set(_IDLE_EVENTS, interval_ms)
+    spark.streams.addListener(Ticker(settings.control_topic, publisher))
+
+
+class Ticker(StreamingQueryListener):
+    def __init__(self, control_topic: str, publisher: Publisher) -> None:
+        self._topic = control_topic
+        self._publisher = publisher
+        self._waiting: dict[str, int] = {}
+        """The last batch of each run of a query in which rows wait."""
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802
+        pass
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+        report = BatchReport.of(event.progress)
+        if not report.nodes or self._topic not in {read.topic for read in report.inputs}:
+            return
+        if any(node.waiting_rows for node in report.nodes):
+            self._waiting[report.run_id] = report.batch
+        else:
+            self._waiting.pop(report.run_id, None)
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+        batch = self._waiting.get(str(event.runId))
+        if batch is not None:
+            tick = tick_record(Stamp(str(event.id), batch), time.time_ns() // 1_000_000)
+            self._publisher.publish(self._topic, [tick], whole=True)
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+        self._waiting.pop(str(event.runId), None)
