@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,7 +52,6 @@ def test_sources_that_are_heard_stay_however_the_clock_jumps(steps):
         assert stream.batch(pause, jump, s0=time, s1=1000 + time) == time
 
 
-@pytest.mark.xfail(strict=True, reason="ActivityClock.tick waits until a clock that was set back has come back")
 @given(st.lists(st.tuples(pauses, jumps), max_size=8), st.integers(1, IDLE // 2))
 def test_a_silent_source_is_let_go_after_its_time_however_the_clock_has_jumped(steps, pause):
     """The true clock of the last batches counts, also when the machine's is days behind what it was."""

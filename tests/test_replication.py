@@ -14,7 +14,7 @@ from balajoin.compute.store import BlockStore
 from balajoin.control.records import HEADER, Grant, Part, Shipment, Signal, Stamp, read_part, shipment_records
 from balajoin.hashing import home
 from oracle import Row
-from strategies import SECOND, Memory, hash_of, pairs_of, table
+from strategies import SECOND, Memory, hash_of, results_of, table
 
 HOUR = 3600 * SECOND
 NODES = 2
@@ -44,7 +44,7 @@ class Pair:
 
     def run(self, number: int, arrivals=(), signals=(), parts=()) -> Node:
         node = Node(SPEC, self.states[number], self.durables[number], self.folder, number)
-        self.found += pairs_of(node.process(self.batch, arrivals, signals, parts))
+        self.found += results_of(node.process(self.batch, arrivals, signals, parts))
         self.states[number] = node.state()
         return node
 

@@ -19,6 +19,7 @@ class ActivityClock:
 
     One gap between two batches counts for little more than half of `idle_after`, so that after an hour's downtime every
     source has time to be heard again, and a query with few batches still lets go of a silent source after two of them.
+    A clock that was set back goes on counting from where it is then.
     """
 
     idle_after_ms: int
@@ -28,7 +29,7 @@ class ActivityClock:
     def tick(self, batch_ms: int) -> int:
         if self.batch_ms is not None:
             self.now_ms += min(max(0, batch_ms - self.batch_ms), self.idle_after_ms // 2 + 1)
-        self.batch_ms = max(batch_ms, self.batch_ms or batch_ms)
+        self.batch_ms = batch_ms
         return self.now_ms
 
 
