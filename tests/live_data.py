@@ -22,7 +22,7 @@ def moment(batch: int = 0, join: str = "clicks", **told: Any) -> Moment:
         "ended_ms": BEGIN_MS + batch * SECOND,
         "duration_ms": 400,
         "rows_in": 100,
-        "pairs_out": 250,
+        "rows_out": 250,
         "node_rows": (60, 40),
         "skewed_rows": (30, 28),
         "b_all": 1 / 3,

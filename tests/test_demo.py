@@ -373,7 +373,7 @@ def test_the_demo_joins_checks_and_leaves_nothing(tmp_path: Path, tmp_path_facto
     moments = list(recording.read(record))
     for policy in POLICIES:
         mine = [each for each in moments if each.policy == policy]
-        assert (sum(each.rows_in for each in mine), sum(each.pairs_out for each in mine)) == (2_750, pairs)
+        assert (sum(each.rows_in for each in mine), sum(each.rows_out for each in mine)) == (2_750, pairs)
         assert sum(sum(each.node_rows) for each in mine) == 2_750
         assert [each.batch for each in mine] == sorted({each.batch for each in mine})
         assert [key.key for key in mine[-1].hot_keys[:1]] == ([] if policy == "hash" else ["product-0"])

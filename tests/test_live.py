@@ -170,7 +170,7 @@ def test_a_moment_tells_what_the_batch_did() -> None:
             ended_ms=int(datetime(2026, 1, 1, 0, 0, 5, 100_000, UTC).timestamp() * 1000),
             duration_ms=100,
             rows_in=10,
-            pairs_out=9,
+            rows_out=9,
             node_rows=(6, 4),
             skewed_rows=(4, 1),
             b_all=2 / 6,
@@ -383,7 +383,7 @@ def test_top_shows_what_the_page_does() -> None:
     lines = [line.strip("│ ") for line in drawn([top.Join(past, 0.0)]).splitlines()]
     assert lines[1:9] == [
         "rows in         118/s",  # 400 in the 3.4 s since the first one began
-        "pairs out       294/s",
+        "rows out        294/s",
         "last batch      3, took 0.4 s",
         "rows            30 waiting, 1,000 stored",
         "set aside       0 late, 0 dead letters",

@@ -206,7 +206,7 @@ def test_a_screen_reader_finds_words_for_all_that_is_drawn(page: Page) -> None:
         "Traffic between nodes last 3 batches",
     ]
     pictures = [name for role, name in spoken if role == "image"]
-    assert any("up to 100 rows in and 250 pairs out a second" in name for name in pictures)
+    assert any("up to 100 rows in and 250 rows out a second" in name for name in pictures)
     assert any("0.30 for skewed rows, 0.33 for all rows; ε is 0.2, above ε." in name for name in pictures)
     assert all(pictures)
     assert {"main", "status", "table", "columnheader", "rowheader"} <= set(roles)

@@ -45,7 +45,7 @@ class Moment(_Line):
     ended_ms: Count
     duration_ms: Count
     rows_in: Count
-    pairs_out: Count
+    rows_out: Count
     node_rows: ByNode
     """Rows that the sources sent to each node in this batch, of both streams."""
 

@@ -71,7 +71,7 @@ class Telling:
             ended_ms=ended_ms,
             duration_ms=report.duration_ms,
             rows_in=report.rows_in(self._inputs),
-            pairs_out=report.rows_out,
+            rows_out=report.rows_out,
             node_rows=node_rows,
             skewed_rows=report.skewed_rows or self._no_rows,
             b_all=balance_factor(self._recent_rows.values),

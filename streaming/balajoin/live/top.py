@@ -63,12 +63,12 @@ def _panel(join: Join, width: int) -> Panel:
     moments = join.moments
     last, recent = moments[-1], window.last_minute(moments)
     is_idle = join.silent_s > _IDLE_AFTER_S
-    rows_in, pairs_out = (0.0, 0.0) if is_idle else window.speeds(moments)
+    rows_in, rows_out = (0.0, 0.0) if is_idle else window.speeds(moments)
     age = f", {join.silent_s:.0f} s ago" if is_idle else ""
     inner = width - 6
     head = _grid()
     head.add_row("rows in", f"{rows_in:,.0f}/s")
-    head.add_row("pairs out", f"{pairs_out:,.0f}/s")
+    head.add_row("rows out", f"{rows_out:,.0f}/s")
     head.add_row("last batch", f"{last.batch:,}, took {last.duration_ms / 1000:.1f} s{age}")
     head.add_row("rows", f"{last.waiting_rows:,} waiting, {last.stored_rows:,} stored")
     late, dead = sum(each.late_rows for each in recent), sum(each.dead_letters for each in recent)

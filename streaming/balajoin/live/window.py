@@ -9,7 +9,7 @@ _MINUTE_MS = 60_000
 
 
 def speeds(moments: Sequence[Moment]) -> tuple[float, float]:
-    """Rows in and pairs out a second, over the last ten seconds or the last batch, whichever is longer."""
+    """Rows in and rows out a second, over the last ten seconds or the last batch, whichever is longer."""
     last = len(moments) - 1
     first = last
     while first > 0 and moments[last].ended_ms - moments[first - 1].ended_ms < _RATE_MS:
@@ -17,7 +17,7 @@ def speeds(moments: Sequence[Moment]) -> tuple[float, float]:
     begin_ms = moments[first - 1].ended_ms if first else moments[0].ended_ms - moments[0].duration_ms
     span_s = max(moments[last].ended_ms - begin_ms, 1) / 1000
     recent = moments[first:]
-    return sum(each.rows_in for each in recent) / span_s, sum(each.pairs_out for each in recent) / span_s
+    return sum(each.rows_in for each in recent) / span_s, sum(each.rows_out for each in recent) / span_s
 
 
 def last_minute(moments: Sequence[Moment]) -> list[Moment]:
