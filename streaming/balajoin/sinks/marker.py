@@ -43,11 +43,10 @@ class Marker:
     @classmethod
     def from_json(cls, value: bytes | None) -> "Marker":
         try:
-            fields = json.loads(value or b"")
-            version = fields.pop("version")
+            version = json.loads(value or b"")["version"]
             if version == VERSION:
-                return _MARKERS.validate_python(fields, strict=True)
-        except (AttributeError, KeyError, TypeError, ValueError):
+                return _MARKERS.validate_json(value or b"", strict=True)
+        except (KeyError, TypeError, ValueError):
             raise StateError("a marker on the commit topic is damaged: see who may write to it") from None
         raise StateError(f"the commit topic holds markers of format {version}: run the balajoin that wrote them")
 
