@@ -51,6 +51,7 @@ demo: java  ## Join two skewed streams in a broker of its own and watch it
 
 bench: java  ## Measure throughput against Spark's own join, state, and what each policy does to skew (an hour)
 	@$(BIN)/python benchmarks/throughput.py
+	@$(BIN)/python benchmarks/sink.py
 	@$(BIN)/python benchmarks/state.py
 	@$(BIN)/python benchmarks/policies.py
 	@$(BIN)/python benchmarks/policies_kafka.py

@@ -15,6 +15,7 @@ numbers = st.integers(0, 2**63 - 1)
 markers = st.builds(
     Marker, st.text(), numbers, numbers, numbers, numbers, settings=st.dictionaries(st.text(), st.text(), max_size=3)
 )
+WRONG_TYPE = Marker("q", 0, 0, 0).to_json().replace(b'"batch":0', b'"batch":"0"')
 
 
 @given(markers)
@@ -23,7 +24,11 @@ def test_markers_survive_being_written(marker: Marker) -> None:
 
 
 @given(
-    st.one_of(st.none(), st.binary(), st.sampled_from([b"1", b"[]", b"{}", b'{"version":1}', b'{"version":1,"x":1}']))
+    st.one_of(
+        st.none(),
+        st.binary(),
+        st.sampled_from([b"1", b"[]", b"{}", b'{"version":1}', b'{"version":1,"x":1}', WRONG_TYPE]),
+    )
 )
 def test_what_is_no_marker_is_told_as_such(value: bytes | None) -> None:
     with pytest.raises(StateError, match="damaged"):

@@ -109,7 +109,7 @@ def produce(bootstrap: str, stop: threading.Event) -> None:
     rng = random.Random(1)
     sent = 0
     while not stop.is_set():
-        for topic, count, hot in (("clicks", 20, 0.5), ("shows", 2, 0.2)):
+        for topic, count, hot in (("clicks", 10, 0.5), ("shows", 2, 0.05)):
             for _ in range(count):
                 key = b"hot" if rng.random() < hot else b"%d" % rng.randrange(200)
                 at = int(time.time() * 1000) - rng.randrange(30_000)

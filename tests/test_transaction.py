@@ -198,10 +198,7 @@ def mortal_target(mortal_broker: EmbeddedKafka) -> Target:
 
 
 def test_a_transaction_that_takes_too_long_is_aborted_and_says_so(mortal_target: Target, now: Marker) -> None:
-    hurried = replace(
-        mortal_target,
-        options=(*mortal_target.options, ("transaction.timeout.ms", "1000"), ("message.timeout.ms", "1000")),
-    )
+    hurried = replace(mortal_target, options=(*mortal_target.options, ("transaction.timeout.ms", "1000")))
     with Transaction(hurried, now) as slow:
         slow.write(records("a"))
         slow._producer.flush()

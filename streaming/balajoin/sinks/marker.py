@@ -9,6 +9,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
+from pydantic import TypeAdapter
+
 from balajoin.errors import StateError
 from balajoin.settings import JoinSettings
 
@@ -41,11 +43,10 @@ class Marker:
     @classmethod
     def from_json(cls, value: bytes | None) -> "Marker":
         try:
-            fields = json.loads(value or b"")
-            version = fields.pop("version")
+            version = json.loads(value or b"")["version"]
             if version == VERSION:
-                return cls(**fields)
-        except (AttributeError, KeyError, TypeError, ValueError):
+                return _MARKERS.validate_json(value or b"", strict=True)
+        except (KeyError, TypeError, ValueError):
             raise StateError("a marker on the commit topic is damaged: see who may write to it") from None
         raise StateError(f"the commit topic holds markers of format {version}: run the balajoin that wrote them")
 
@@ -76,6 +77,9 @@ class Marker:
                 f"node {self.node} wrote {self.rows} results of batch {self.batch}, and now has {rows}: settings, or "
                 f"what is between the join and its sink, changed in the middle of it. Go back, or {_WRITE_AGAIN}"
             )
+
+
+_MARKERS = TypeAdapter(Marker)
 
 
 def key_of(query: str, node: int) -> bytes:

@@ -28,7 +28,6 @@ _ABORT_S = 5.0
 _TIMEOUT_OPTION = "transaction.timeout.ms"
 _DEFAULTS = {
     _TIMEOUT_OPTION: "600000",  # a transaction lasts as long as its node takes for the batch
-    "message.timeout.ms": "120000",
     "message.max.bytes": "1000000000",  # the broker's limit decides, not the client's
     "queue.buffering.max.kbytes": "65536",
     "queue.buffering.max.messages": "1000000",
@@ -57,7 +56,9 @@ class Target:
 
     @property
     def producer_options(self) -> dict[str, str]:
-        return {**_DEFAULTS, **dict(self.options)}
+        options = {**_DEFAULTS, **dict(self.options)}
+        patience_ms = min(int(_ANSWER_S * 1000), int(options[_TIMEOUT_OPTION]))
+        return {"message.timeout.ms": str(patience_ms), **options}
 
     def last_marker(self, query: str, node: int) -> Marker | None:
         return last_marker(self.options, self.commit_topic, query, node)
