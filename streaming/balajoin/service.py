@@ -3,10 +3,12 @@
 import logging
 import os
 import time
+import warnings
 from contextlib import suppress
 from pathlib import Path
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.accumulators import AccumulatorTCPServer
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -39,6 +41,7 @@ def run(config: Config, path: Path | None = None, *, cache: Path | None = None, 
         try:
             spark_writer_options(config.kafka)
             require_topics(config, file)
+            _say_in_one_line_that_the_jvm_died()
             spark = _session(config, cache or default_cache(os.environ), verbose)
             try:
                 requests.wait_for_batches()
@@ -52,6 +55,16 @@ def run(config: Config, path: Path | None = None, *, cache: Path | None = None, 
                     spark.stop()
         except Interrupted:
             return STOPPED
+
+
+def _say_in_one_line_that_the_jvm_died() -> None:
+    """PySpark's own threads would print their traces beside it."""
+
+    def keep_quiet(*_: object) -> None:
+        _logger.debug("lost Spark's Java process", exc_info=True)
+
+    AccumulatorTCPServer.handle_error = keep_quiet  # type: ignore[assignment, method-assign]
+    warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark JVM", RuntimeWarning)
 
 
 def _session(config: Config, cache: Path, verbose: bool) -> SparkSession:
