@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from balajoin import Stream, observed
 from balajoin.clients import spark_reader_options
 from balajoin.progress import troubles
+from balajoin.report import BatchReport
 from kafka_data import Sent, everything, headers_of, send
 from pipeline import AFTER_MS, BEFORE_MS, MINUTE, START, Pipeline
 
@@ -96,7 +97,7 @@ def test_a_time_in_the_future_is_a_dead_letter_and_expires_nothing(pipeline: Cal
         for topic in (running.probe.topic, running.build.topic):
             send(running.bootstrap, topic, [Sent(b"k%d" % n, b"v", START, n % 2) for n in range(4)])
             send(running.bootstrap, topic, more)
-        warnings.append([trouble for batch in running.run() for trouble in troubles(batch)])
+        warnings.append([trouble for batch in running.run() for trouble in troubles(BatchReport.of(batch))])
     assert [len(each) for each in warnings] == [2, 0]
     assert all("rows_ahead=2" in trouble and "join.max_ahead" in trouble for trouble in warnings[0])
     found = Counter(row.key for row in running.results().select("key").collect())

@@ -70,7 +70,7 @@ def _checksum(content: Any) -> bytes:
     return zlib.crc32(content).to_bytes(_CHECKSUM_BYTES, "little")
 
 
-def decode(block: bytes | pa.Buffer) -> pa.Table:
+def decode(block: bytes | pa.Buffer, schema: pa.Schema = ROWS) -> pa.Table:
     """The rows, without a copy. Arrow follows whatever offsets it is given, so a damaged block is never shown to it."""
     whole = pa.py_buffer(block)
     if whole.size <= _CHECKSUM_BYTES:
@@ -82,7 +82,7 @@ def decode(block: bytes | pa.Buffer) -> pa.Table:
         rows = pa.ipc.open_stream(content).read_all()
     except (pa.ArrowException, OSError, ValueError) as broken:
         raise BlockError(f"not a block of rows: {broken}") from broken
-    if rows.schema != ROWS:
+    if rows.schema != schema:
         raise BlockError(f"a block with other columns than expected: {rows.schema.names}")
     return rows
 

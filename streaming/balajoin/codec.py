@@ -8,6 +8,7 @@ The content may also hold arrays and bytes, at any depth of its dicts. They foll
 
 import json
 import zlib
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,9 @@ from balajoin.errors import StateError
 _MAGIC = b"bala"
 _PLAIN_KINDS = "biuf"
 _BYTES = "bytes"
+
+Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
+"""Makes the content of one version that of the next."""
 
 
 def encode(kind: str, version: int, content: dict[str, Any]) -> bytes:
@@ -32,22 +36,36 @@ def encode(kind: str, version: int, content: dict[str, Any]) -> bytes:
     return _MAGIC + zlib.crc32(body).to_bytes(4, "big") + body
 
 
-def decode(kind: str, version: int, data: bytes) -> dict[str, Any]:
-    """The content, if `data` is whole, of this kind and of this version. Arrays are the caller's to write."""
+def decode(kind: str, version: int, data: bytes, upgrades: Mapping[int, Upgrade] | None = None) -> dict[str, Any]:
+    """The content as this version has it, if `data` is whole and of this kind. Arrays are the caller's to write.
+
+    What an older version wrote goes through its step of `upgrades`, and through those of all versions since.
+    """
     if len(data) <= 8 or data[:4] != _MAGIC or zlib.crc32(data[8:]) != int.from_bytes(data[4:8], "big"):
         raise StateError(f"the {kind} state is damaged: restore the checkpoint from a copy, or start with a new one")
     text, _, raw = data[8:].partition(b"\n")
     written = json.loads(text)
     if written["kind"] != kind:
         raise StateError(f"found {written['kind']} state instead of {kind} state: is this checkpoint another join's?")
-    if written["version"] != version:
-        raise StateError(
-            f"the {kind} state has version {written['version']}, this balajoin reads version {version}: "
-            "run the balajoin that wrote it, or start with a new checkpoint"
-        )
+    steps = _steps(kind, written["version"], version, upgrades or {})
     content: dict[str, Any] = written["content"]
     _put_back(content, written.get("raw", []), raw)
+    for step in steps:
+        content = step(content)
     return content
+
+
+def _steps(kind: str, written: int, version: int, upgrades: Mapping[int, Upgrade]) -> list[Upgrade]:
+    oldest = version
+    while oldest - 1 in upgrades:
+        oldest -= 1
+    if not oldest <= written <= version:
+        known = f"version {version}" if oldest == version else f"versions {oldest} to {version}"
+        raise StateError(
+            f"the {kind} state has version {written}, this balajoin reads {known}: "
+            "run the balajoin that wrote it, or start with a new checkpoint"
+        )
+    return [upgrades[at] for at in range(written, version)]
 
 
 def _without_raw(value: Any, path: list[str], raw: list[tuple[list[str], NDArray[Any] | bytes]]) -> Any:

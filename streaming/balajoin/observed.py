@@ -1,9 +1,9 @@
 """What the operators tell of each batch, in the query's progress: Spark carries it to the driver with the batch itself.
 
-`values` gives, under EDGE["probe"] and EDGE["build"], the `dead_rows` of a stream, and how many of them were
-`rows_ahead` of time; under SOURCES, what routers sent: `rows_j` to node j, `probe_bytes` and `build_bytes` to other
-nodes than the source's own, and `source_i`, source i's `SourceStatistics` in JSON; under NODES, `node_j`, node j's
-`NodeStatistics`. Null, or not there, where one had nothing to do.
+`values` gives, under PACKED of each stream, the `rows` that entered, the `dead` ones that did not, and how many of
+these were `ahead` of time; under SOURCES, what routers sent: `rows_j` to node j, `probe_bytes` and `build_bytes` to
+other nodes than the source's own, and `source_i`, source i's `SourceStatistics` in JSON; under NODES, `node_j`,
+node j's `NodeStatistics`. Null, or not there, where one had nothing to do.
 """
 
 import json
@@ -15,19 +15,16 @@ from pyspark.sql import functions as F
 from balajoin.labels import node_labels
 from balajoin.sides import SIDES, Side
 
-EDGE = {side: f"balajoin_{side}" for side in SIDES}
+PACKED: dict[Side, str] = {side: f"balajoin_{side}" for side in SIDES}
 SOURCES = "balajoin_sources"
 NODES = "balajoin_nodes"
 _NOTES = "notes"
 
 
-def edge(rows: DataFrame, side: Side) -> DataFrame:
-    dead = F.col("key").isNull() | F.col("time").isNull() | F.col("ahead").isNotNull()
-    return rows.observe(
-        EDGE[side],
-        F.count(F.when(dead, 1)).alias("dead_rows"),
-        F.count(F.when(F.col("ahead").isNotNull(), 1)).alias("rows_ahead"),
-    )
+def packed(blocks: DataFrame, side: Side) -> DataFrame:
+    """Takes the rows out that hold no block."""
+    counts = [F.sum(count).alias(count) for count in ("rows", "dead", "ahead")]
+    return blocks.observe(PACKED[side], *counts).filter("block is not null")
 
 
 def sources(routed: DataFrame, nodes: int) -> DataFrame:

@@ -14,13 +14,19 @@ from balajoin.labels import source_label
 from balajoin.sides import Side
 from balajoin.worker import settle
 
-PACKED = "source bigint, side string, partition int, first_offset bigint, block binary"
+PACKED = (
+    "source bigint, side string, partition int, first_offset bigint, rows bigint, dead bigint, ahead bigint, "
+    "block binary"
+)
 _PACKED_SCHEMA = pa.schema(
     [
         ("source", pa.int64()),
         ("side", pa.string()),
         ("partition", pa.int32()),
         ("first_offset", pa.int64()),
+        ("rows", pa.int64()),
+        ("dead", pa.int64()),
+        ("ahead", pa.int64()),
         ("block", pa.binary()),
     ]
 )
@@ -44,7 +50,12 @@ class Packer:
         return pack
 
     def pack(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """A row a block; where records were dead, one that counts them, without a block."""
         alive = self._bury_dead(batch)
+        if dead := batch.num_rows - alive.num_rows:
+            ahead = batch.num_rows - batch.column("ahead").null_count
+            counted = {"side": self.side, "dead": dead, "ahead": ahead}
+            yield pa.RecordBatch.from_pylist([counted], _PACKED_SCHEMA)
         for rows in _by_partition(pa.Table.from_batches([alive.select(ROWS.names)]).cast(ROWS)):
             for piece in pieces([rows], MAX_BLOCK_BYTES):
                 partition = piece.column("partition")[0].as_py()
@@ -53,6 +64,9 @@ class Packer:
                     [self.side],
                     [partition],
                     [piece.column("offset")[0].as_py()],
+                    [piece.num_rows],
+                    [0],
+                    [0],
                     encode_all([piece]),
                 ]
                 yield pa.record_batch(packed, schema=_PACKED_SCHEMA)

@@ -4,23 +4,30 @@ import logging
 import os
 import time
 import warnings
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.accumulators import AccumulatorTCPServer
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from balajoin import topic_ids, topics
 from balajoin.broker.jars import default_cache
 from balajoin.check import missing_topics
+from balajoin.checkpoints.lock import sole_user
 from balajoin.clients import spark_writer_options
 from balajoin.clock import ClockWatch
 from balajoin.errors import BalaJoinError, ConfigError
 from balajoin.failures import JVM_GONE, Place, explain
+from balajoin.live.onlookers import Onlookers
+from balajoin.live.telling import Telling
+from balajoin.metrics.serving import served
 from balajoin.progress import BatchLog
+from balajoin.report import Listener, Reports
 from balajoin.session import create_session
 from balajoin.settings import Config
 from balajoin.stopping import Interrupted, StopRequests, finish_batch_and_stop
@@ -37,24 +44,38 @@ def run(config: Config, path: Path | None = None, *, cache: Path | None = None, 
     `path` is the file that messages refer to, `cache` the folder of the connector's jars.
     """
     file = str(path or "FILE")
-    with StopRequests() as requests:
+    with StopRequests() as requests, sole_user(config.run.checkpoint, create=True):
         try:
             spark_writer_options(config.kafka)
             require_topics(config, file)
-            _say_in_one_line_that_the_jvm_died()
-            spark = _session(config, cache or default_cache(os.environ), verbose)
-            try:
-                requests.wait_for_batches()
-                ids = topic_ids.verify(spark, config)
-                watch = topic_ids.TopicWatch(config.kafka, ids, config.run.checkpoint)
-                return until_stopped(start(spark, config), requests, watch)
-            except (PySparkException, Py4JError, ConnectionError) as error:
-                raise _failure(error, config, file) from None
-            finally:
-                with suppress(Py4JError, ConnectionError):  # the JVM may be what died
-                    spark.stop()
+            with served(config) as metrics, Onlookers.of(config) as onlookers:
+                if onlookers.url:
+                    _logger.info("live page at %s", onlookers.url)
+                listeners: list[Listener] = [
+                    BatchLog((config.probe.topic, config.build.topic)),
+                    *metrics,
+                    Telling.of(config, onlookers.listeners),
+                ]
+                return _run(config, file, cache or default_cache(os.environ), verbose, requests, listeners)
         except Interrupted:
             return STOPPED
+
+
+def _run(
+    config: Config, file: str, cache: Path, verbose: bool, requests: StopRequests, listeners: Sequence[Listener]
+) -> int:
+    _say_in_one_line_that_the_jvm_died()
+    spark = _session(config, cache, verbose)
+    try:
+        requests.wait_for_batches()
+        ids = topic_ids.verify(spark, config)
+        watch = TopicWatch(config.kafka, ids, config.run.checkpoint)
+        return until_stopped(start(spark, config), requests, listeners, watch)
+    except (PySparkException, Py4JError, ConnectionError) as error:
+        raise _failure(error, config, file) from None
+    finally:
+        with suppress(Py4JError, ConnectionError):  # the JVM may be what died
+            spark.stop()
 
 
 def _say_in_one_line_that_the_jvm_died() -> None:
@@ -87,29 +108,57 @@ def require_topics(config: Config, file: str) -> None:
 
 
 def start(spark: SparkSession, config: Config) -> StreamingQuery:
-    from balajoin import output, query
+    from balajoin import query
 
     joined = query.join(
-        spark, config.probe, config.build, kafka=config.kafka, settings=config.join, cache_dir=config.run.cache_dir
+        spark,
+        config.probe,
+        config.build,
+        kafka=config.kafka,
+        settings=config.join,
+        cache_dir=config.run.cache_dir,
+        checkpoint=config.run.checkpoint,
     )
     return (
-        output.to_kafka_columns(joined, config.output)
-        .writeStream.format("kafka")
+        _writer(joined, config)
         .queryName(config.name)
-        .options(**spark_writer_options(config.kafka))
-        .option("topic", config.output.topic)
-        .option("checkpointLocation", config.run.checkpoint)
         .trigger(processingTime=f"{config.run.trigger_ms} milliseconds")
         .start()
     )
 
 
-def until_stopped(query: StreamingQuery, requests: StopRequests, topics_watch: TopicWatch | None = None) -> int:
-    batches, clock = BatchLog(query), ClockWatch()
+def _writer(joined: DataFrame, config: Config) -> DataStreamWriter:
+    from balajoin import output
+    from balajoin.sinks.exactly_once import write_exactly_once
+
+    if config.output.delivery == "exactly-once":
+        return write_exactly_once(
+            joined,
+            kafka=config.kafka,
+            output=config.output,
+            settings=config.join,
+            checkpoint=config.run.checkpoint,
+        )
+    return (
+        output.to_kafka_columns(joined, config.output)
+        .writeStream.format("kafka")
+        .options(**spark_writer_options(config.kafka))
+        .option("topic", config.output.topic)
+        .option("checkpointLocation", config.run.checkpoint)
+    )
+
+
+def until_stopped(
+    query: StreamingQuery,
+    requests: StopRequests,
+    listeners: Sequence[Listener] = (),
+    topics_watch: TopicWatch | None = None,
+) -> int:
+    reports, clock = Reports(query), ClockWatch()
     _logger.info("running name=%s; stop it with Ctrl-C or SIGTERM", query.name)
     while requests.count == 0 and query.isActive:
         time.sleep(_POLL_S)
-        batches.update()
+        reports.tell(listeners)
         if trouble := clock.trouble():
             _logger.warning("%s", trouble)
         if topics_watch:
@@ -118,7 +167,7 @@ def until_stopped(query: StreamingQuery, requests: StopRequests, topics_watch: T
     if query.isActive:
         _logger.info("stopping: the batch in flight is finished first")
         finished = finish_batch_and_stop(query, requests)
-        batches.update()
+        reports.tell(listeners)
     failure = query.exception()
     if failure is not None:
         raise failure

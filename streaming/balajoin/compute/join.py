@@ -13,30 +13,27 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balajoin import codec
 from balajoin.blocks import concat, longs, pieces
-from balajoin.compute import pairs
+from balajoin.compute import head, owed, pairs
 from balajoin.compute.guest import Guest
-from balajoin.compute.home import Home, in_fragment
-from balajoin.compute.index import matches
+from balajoin.compute.home import Home
 from balajoin.compute.lonely import Held, Lonely, Mask, Numbers, marks, positions
+from balajoin.compute.matching import Found, find
 from balajoin.compute.spec import JoinSpec
 from balajoin.compute.statistics import NodeStatistics
 from balajoin.compute.store import BlockStore, Durable
 from balajoin.compute.watermarks import BEGINNING, ActivityClock, Past, Watermark, advance_both
 from balajoin.control.records import Part, Report, Shipment, Signal
-from balajoin.errors import StateError
 from balajoin.hashing import homes
+from balajoin.pins import refuse_others
 from balajoin.sides import SECTIONS, SHELVES, SIDES, Section, Shelf, Side, side_of
 
-_STATE_VERSION = 3
 _ABANDONED_AFTER_S = 3 * 86_400
 _NO_POSITIONS = np.empty(0, np.int64)
 # So many batches after the last probe row that could match it, a build row is decided to be alone: by then its home has
@@ -70,22 +67,6 @@ class LateRows:
     rows: pa.Table
 
 
-@dataclass(frozen=True)
-class Found:
-    """Matching rows: number by number, rows of two tables."""
-
-    probe: pa.Table
-    probe_rows: NDArray[np.int32]
-    build: pa.Table
-    build_rows: NDArray[np.int32]
-
-    def where(self, mine: Mask) -> "Found":
-        return self if mine.all() else Found(self.probe, self.probe_rows[mine], self.build, self.build_rows[mine])
-
-    def paired(self) -> pa.Table:
-        return pairs.paired(self.probe, self.probe_rows, self.build, self.build_rows)
-
-
 Results = Generator[pa.Table, None, Mask]
 
 
@@ -93,6 +74,7 @@ class Node:
     def __init__(self, spec: JoinSpec, state: bytes | None, durable: Durable, cache: Path, node: int) -> None:
         self._spec = spec
         self._number = node
+        self._durable = durable
         self.late: list[LateRows] = []
         self.signals: list[Signal] = []
         self.shipments: list[Shipment] = []
@@ -109,22 +91,24 @@ class Node:
             self._home = Home(node, spec.nodes)
             self._guest = Guest(node, spec.nodes)
             self._past = Past()
+            self._last, self._owed = [-1, 0], 0
             next_number = 0
         else:
-            head = codec.decode("node", _STATE_VERSION, state)
-            _refuse_other_pins(head["pins"], spec.pins)
-            self._lineage = head["lineage"]
-            self._seal = head["seal"]
-            self._clock = ActivityClock(spec.idle_after_ms, *head["clock"])
+            written = head.read(state)
+            refuse_others(written["pins"], spec.pins)
+            self._lineage = written["lineage"]
+            self._seal = written["seal"]
+            self._clock = ActivityClock(spec.idle_after_ms, *written["clock"])
             self._watermarks = {
-                side: Watermark.from_state(head["watermarks"][side], spec.idle_after_ms) for side in SIDES
+                side: Watermark.from_state(written["watermarks"][side], spec.idle_after_ms) for side in SIDES
             }
-            self._home = Home.from_state(node, spec.nodes, head["leases"])
-            self._guest = Guest.from_state(node, spec.nodes, head["guest"])
-            self._past = Past([(at, mark) for at, mark in head["past"]])
-            next_number = head["next_number"]
-            decided = head["decided"]
-            self._overdue = [(batch, number) for batch, number in head["overdue"]]
+            self._home = Home.from_state(node, spec.nodes, written["leases"])
+            self._guest = Guest.from_state(node, spec.nodes, written["guest"])
+            self._past = Past([(at, mark) for at, mark in written["past"]])
+            self._last, self._owed = written["last"] or [-1, 0], written["owed"]
+            next_number = written["next_number"]
+            decided = written["decided"]
+            self._overdue = [(batch, number) for batch, number in written["overdue"]]
         self.store = BlockStore(durable, cache / self._lineage / f"node-{node}", spec.slice_us)
         self.store.open(next_number, self._seal)
         self._lonely = {
@@ -149,6 +133,10 @@ class Node:
         of earlier ones: docs/architecture.md needs that order.
         """
         previous = {side: self.watermark(side) for side in SIDES}
+        self._last = [batch, self.store.next_number]
+        for results in owed.take(self._durable, self._owed):
+            yield self._result(results)
+        self._owed = 0
         edges = self._edges(previous, batch)
         pinned_before = dict(self._guest.pins)
         ordered = sorted(arrivals, key=lambda a: (SECTIONS.index(a.section), a.source), reverse=True)
@@ -203,15 +191,15 @@ class Node:
         }
 
     def state(self) -> bytes:
-        return codec.encode(
-            "node",
-            _STATE_VERSION,
+        return head.write(
             {
                 "pins": self._spec.pins,
                 "lineage": self._lineage,
                 "seal": self._seal,
                 "clock": [self._clock.now_ms, self._clock.batch_ms],
                 "next_number": self.store.next_number,
+                "last": self._last,
+                "owed": self._owed,
                 "watermarks": {side: self._watermarks[side].to_state() for side in SIDES},
                 "leases": self._home.to_state(),
                 "guest": self._guest.to_state(),
@@ -354,7 +342,7 @@ class Node:
         """Build rows from other homes, without those that are here already."""
         tables: list[pa.Table] = []
         for shipment in self._guest.accept(parts, batch):
-            self._guest.hold(shipment.grants)
+            self._guest.hold(shipment.grants, batch)
             pulled = np.array(shipment.pulled, np.int64)
             tables.extend(self._without_known(shipment.rows, pulled) if len(pulled) else shipment.rows)
         return [table for table in tables if table.num_rows]
@@ -371,19 +359,7 @@ class Node:
             yield rows if new.all() else concat([rows.filter(pa.array(new))])
 
     def _matches(self, section: Section, piece: pa.Table, shelf: Shelf) -> Iterator[Found]:
-        side = side_of(section)
-        window = self._spec.window(side)
-        times = longs(piece, "time")
-        for run in self.store.runs(shelf, int(times.min()) + window.lower, int(times.max()) + window.upper):
-            chunk = pairs.at_once(piece, run.rows)
-            for mine, theirs in matches(piece, run.index, run.rows, window, chunk):
-                found = (
-                    Found(piece, mine, run.rows, theirs) if side == "probe" else Found(run.rows, theirs, piece, mine)
-                )
-                if "fragment" in (section, shelf):
-                    found = found.where(in_fragment(found.build, self._number, self._spec.nodes)[found.build_rows])
-                if len(found.probe_rows):
-                    yield found
+        return find(self.store, self._spec, self._number, section, piece, shelf)
 
     def _set_aside_late(self, arrival: Arrival, watermark: int) -> None:
         for rows in arrival.rows:
@@ -394,7 +370,11 @@ class Node:
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def _evict(self, build_watermark: int, probe_watermark: int, build_edge: int) -> None:
-        """Pinned rows stay, and so does what may have been shipped here for them."""
+        """Pinned rows stay, and so does what may have been shipped here for them.
+
+        Build rows of this batch stay too: they may be on their way to guests, where only their home would find them
+        again if the join was stopped now and rescaled.
+        """
         pinned = self._guest.earliest_pinned
         if build_watermark > BEGINNING:
             edge = build_watermark - self._spec.after_us
@@ -407,7 +387,7 @@ class Node:
             self._lonely["build"].expire(build_edge)
         if probe_watermark > BEGINNING:
             edge = probe_watermark if pinned is None else min(probe_watermark, pinned)
-            self.store.expire("build", edge - self._spec.before_us)
+            self.store.expire("build", edge - self._spec.before_us, spared=self._last[1])
 
     def _advance(self, arrivals: Sequence[Arrival], ticks_ms: Sequence[int]) -> None:
         """Only sources and ticks move time on. Every node hears all of them, so that all nodes agree on it."""
@@ -425,13 +405,16 @@ class Node:
         noted.replica_rows = sum(table.num_rows for table in replicas)
         noted.late_rows = sum(late.rows.num_rows for late in self.late)
         noted.stored_rows = sum(map(self.store.rows_of, SHELVES))
-        noted.waiting_rows = sum(lonely.waiting for lonely in self._lonely.values()) + len(self._overdue)
+        noted.waiting_rows = sum(self._lonely[side].waiting for side in self._spec.kind.alone) + len(self._overdue)
+        noted.late_build_rows = sum(late.rows.num_rows for late in self.late if late.side == "build")
         noted.stored_bytes = self.store.bytes
         noted.forwarded_rows = self._home.forwarded_rows
         noted.pulled_rows = self._home.pulled_rows
         noted.pulls = self._home.pulls
         noted.leases = len(self._home.leases)
         noted.pins = len(self._guest.pins)
+        noted.pull_waits = self._guest.waits
+        noted.repeated_signals = len(self.signals)
         noted.foreign_records += self._home.foreign_signals + self._guest.foreign_parts
         noted.delayed_shipments = self._guest.delayed_shipments
         noted.watermarks = {side: self.watermark(side) for side in SIDES}
@@ -457,12 +440,3 @@ def _remove_abandoned(cache: Path) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
                 with suppress(OSError):
                     folder.parent.rmdir()  # with its last node
-
-
-def _refuse_other_pins(written: dict[str, Any], given: dict[str, Any]) -> None:
-    for setting, value in given.items():
-        if written.get(setting) != value:
-            raise StateError(
-                f"{setting} is {value!r}, but the checkpoint was made with {written.get(setting)!r}: stored rows are "
-                f"placed by it. Set it back, or use a new checkpoint location"
-            )

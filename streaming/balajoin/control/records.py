@@ -103,6 +103,11 @@ class Part:
     block: bytes
 
 
+def shown_key(key: bytes) -> str:
+    """For people: as much of it as tells which one it is."""
+    return key[:_SHOWN_KEY_BYTES].decode("utf-8", "backslashreplace")
+
+
 def signal_record(stamp: Stamp, home: int, signal: Signal) -> Record:
     content = {
         "version": VERSION,
@@ -115,7 +120,7 @@ def signal_record(stamp: Stamp, home: int, signal: Signal) -> Record:
         "fragment": signal.fragment,
         "again": signal.again,
         "since": signal.since,
-        "key": signal.key[:_SHOWN_KEY_BYTES].decode("utf-8", "backslashreplace"),
+        "key": shown_key(signal.key),
     }
     return Record(str(home).encode(), _json(content), ())
 
@@ -202,6 +207,11 @@ def is_report(header: str | None) -> bool:
 def tick_record(stamp: Stamp, now_ms: int) -> Record:
     """To all nodes: nothing has happened, and time goes on."""
     return Record(None, _json({"version": VERSION, "join": stamp.join, "batch": stamp.batch, "tick_ms": now_ms}), ())
+
+
+def wake_up_record() -> Record:
+    """Nobody's tick: a node that reads it does what it has to do anyway, and skips it."""
+    return tick_record(Stamp("", -1), 0)
 
 
 def read_tick(text: str | None) -> tuple[Stamp, int]:

@@ -257,7 +257,12 @@ class BalancedPartition:
         return {"loads": self.loads, "sets": self.cells[[HASH, _SIZE, _LAST], :size]}
 
     def load_state(self, state: dict[str, Any], only: Ints | None = None) -> None:
-        """Takes over the loads, and U(x) of all keys or of these only, as far as there is room."""
+        """Takes over the loads, and U(x) of all keys or of these only, as far as there is room.
+
+        Of another number of nodes, nothing: loads begin at zero, and every key at its home.
+        """
+        if len(state["loads"]) != self.nodes:
+            return
         self._set_loads(state["loads"])
         sets = state["sets"]
         if only is not None:

@@ -1,0 +1,49 @@
+"""Rows of one batch that match stored rows of the other side."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from balajoin.blocks import longs
+from balajoin.compute import pairs
+from balajoin.compute.home import in_fragment
+from balajoin.compute.index import matches
+from balajoin.compute.spec import JoinSpec
+from balajoin.compute.store import BlockStore
+from balajoin.sides import Section, Shelf, side_of
+
+
+@dataclass(frozen=True)
+class Found:
+    """Matching rows: number by number, rows of two tables."""
+
+    probe: pa.Table
+    probe_rows: NDArray[np.int32]
+    build: pa.Table
+    build_rows: NDArray[np.int32]
+
+    def where(self, mine: NDArray[np.bool_]) -> "Found":
+        return self if mine.all() else Found(self.probe, self.probe_rows[mine], self.build, self.build_rows[mine])
+
+    def paired(self) -> pa.Table:
+        return pairs.paired(self.probe, self.probe_rows, self.build, self.build_rows)
+
+
+def find(
+    store: BlockStore, spec: JoinSpec, node: int, section: Section, piece: pa.Table, shelf: Shelf
+) -> Iterator[Found]:
+    """What rows of `piece`, which came in `section`, match on `shelf`. A fragment meets only its share at this node."""
+    side = side_of(section)
+    window = spec.window(side)
+    times = longs(piece, "time")
+    for run in store.runs(shelf, int(times.min()) + window.lower, int(times.max()) + window.upper):
+        chunk = pairs.at_once(piece, run.rows)
+        for mine, theirs in matches(piece, run.index, run.rows, window, chunk):
+            found = Found(piece, mine, run.rows, theirs) if side == "probe" else Found(run.rows, theirs, piece, mine)
+            if "fragment" in (section, shelf):
+                found = found.where(in_fragment(found.build, node, spec.nodes)[found.build_rows])
+            if len(found.probe_rows):
+                yield found
