@@ -52,7 +52,10 @@ partitions = {partitions}
 PATIENCE_S = 180
 TIMEOUT_S = 30
 _LATER_MS = 300_000
-_BROKER_AWAY = r"does not answer. Start again when it does|cannot reach Kafka at|not acknowledged in|Message timed out"
+_BROKER_AWAY = (
+    r"does not answer. Start again when it does|cannot reach Kafka at"
+    r"|cannot write (?:results )?to topic \S+: .*(?:not acknowledged in|timed out|Timed out|transport|Transport)"
+)
 
 
 @dataclass
