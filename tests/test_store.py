@@ -377,7 +377,7 @@ def test_the_folder_holds_only_what_is_used(filled):
 
 
 @pytest.mark.parametrize("fails", [lambda _: True, lambda number: number % 3 == 0], ids=["always", "sometimes"])
-def test_on_a_full_disk_it_is_only_slower(stored, monkeypatch, fails):
+def test_on_a_full_disk_it_is_only_slower(stored, monkeypatch, caplog, fails):
     write = RunFiles.write
     attempts = iter(range(10_000))
 
@@ -390,10 +390,13 @@ def test_on_a_full_disk_it_is_only_slower(stored, monkeypatch, fails):
     rows: list[Row] = []
     for batch in range(30):
         rows += (new := some_rows(batch * 10, 10, batch // 10 * SLICE))
+        caplog.clear()
         store = stored.batch("probe", new)
+        assert len([record for record in caplog.records if "cannot be written" in record.message]) <= 1
         assert store.rows_of("probe") == len(rows)
     store = stored.batch("probe", expire=SLICE)
     assert content(store, "probe") == Counter(rows[100:])
+    assert "cannot be written" in caplog.text
     monkeypatch.undo()
     assert content(stored.batch("probe"), "probe") == Counter(rows[100:])
     assert stored.open().rebuilt_blocks == 0

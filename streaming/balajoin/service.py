@@ -3,11 +3,13 @@
 import logging
 import os
 import time
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.accumulators import AccumulatorTCPServer
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -62,6 +64,7 @@ def run(config: Config, path: Path | None = None, *, cache: Path | None = None, 
 def _run(
     config: Config, file: str, cache: Path, verbose: bool, requests: StopRequests, listeners: Sequence[Listener]
 ) -> int:
+    _say_in_one_line_that_the_jvm_died()
     spark = _session(config, cache, verbose)
     try:
         requests.wait_for_batches()
@@ -73,6 +76,16 @@ def _run(
     finally:
         with suppress(Py4JError, ConnectionError):  # the JVM may be what died
             spark.stop()
+
+
+def _say_in_one_line_that_the_jvm_died() -> None:
+    """PySpark's own threads would print their traces beside it."""
+
+    def keep_quiet(*_: object) -> None:
+        _logger.debug("lost Spark's Java process", exc_info=True)
+
+    AccumulatorTCPServer.handle_error = keep_quiet  # type: ignore[assignment, method-assign]
+    warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark JVM", RuntimeWarning)
 
 
 def _session(config: Config, cache: Path, verbose: bool) -> SparkSession:

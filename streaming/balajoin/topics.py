@@ -162,6 +162,7 @@ class _Admin:
         return found
 
     def ids(self, names: list[str]) -> tuple[str, dict[str, str]]:
+        self._await_visible(names)
         try:
             cluster = self._client.list_topics(timeout=_TIMEOUT_S).cluster_id
             found = {name: str(answer.result().topic_id) for name, answer in self.describe(names).items()}
@@ -192,7 +193,7 @@ class _Admin:
         deadline = time.monotonic() + _TIMEOUT_S
         while not set(names) <= self.look_up(names).keys():
             if time.monotonic() > deadline:
-                raise KafkaError(f"created topics do not show up at {self._servers}: try again in a moment")
+                raise KafkaError(f"topics do not show up at {self._servers}: try again in a moment")
             time.sleep(0.1)
 
     def _unreachable(self, error: confluent_kafka.KafkaError) -> KafkaError:

@@ -24,7 +24,7 @@ _CACHE_MIB, _CHECKPOINT_MIB = 64, 256
 
 def main() -> int:
     options = _options()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to end"))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     can_make_disks = disks.go_where_disks_can_be_made()
     kinds = [kind for kind in options.faults if can_make_disks or FAULTS[kind] not in NEED_DISKS]
     for kind in sorted(set(options.faults) - set(kinds)):
@@ -111,7 +111,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--type", choices=get_args(JoinType), default="inner", help="of the join (default: %(default)s)"
     )
-    parser.add_argument("--delivery", choices=("at-least-once", "exactly-once"), default="at-least-once")
+    parser.add_argument("--delivery", choices=("exactly-once", "at-least-once"), default="exactly-once")
     return parser.parse_args()
 
 

@@ -97,7 +97,7 @@ def oversized_result(world: World) -> None:
     key = b"large-%d" % world.account.faults["oversized_result"]
     world.send([(topic, key, 600_000, 0) for topic in (BUILD, PROBE)])
     world.await_refusal(r"too large.*max\.request\.size|too large.*max\.message\.bytes")
-    world.configure('java = { "max.request.size" = "4000000" }\nlibrdkafka = { "message.max.bytes" = "4000000" }')
+    world.configure('java = { "max.request.size" = "4000000" }')
     _set_topic(world, OUTPUT, "max.message.bytes", "4000000")
     world.load.resume()
     world.await_results()

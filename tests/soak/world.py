@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from confluent_kafka import OFFSET_END, Producer, TopicPartition
+from confluent_kafka import OFFSET_END, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from balajoin import settings
 from balajoin.broker import EmbeddedKafka
 from kafka_data import everything
 from soak import streams
@@ -41,7 +40,7 @@ policy = "{policy}"
 lease = "10 s"
 [output]
 topic = "{output}"
-{delivery}
+delivery = "{delivery}"
 [run]
 checkpoint = "{checkpoint}"
 cache_dir = "{cache}"
@@ -53,7 +52,10 @@ partitions = {partitions}
 PATIENCE_S = 180
 TIMEOUT_S = 30
 _LATER_MS = 300_000
-_BROKER_AWAY = r"does not answer. Start again when it does|cannot reach Kafka at|not acknowledged in|Message timed out"
+_BROKER_AWAY = (
+    r"does not answer. Start again when it does|cannot reach Kafka at"
+    r"|cannot write (?:results )?to topic \S+: .*(?:not acknowledged in|timed out|Timed out|transport|Transport)"
+)
 
 
 @dataclass
@@ -108,7 +110,7 @@ class World:
             after_ms=streams.AFTER_MS,
             policy=self._options["policy"],
             type=self._options["type"],
-            delivery=f'delivery = "{self._options["delivery"]}"' if "delivery" in settings.Output.model_fields else "",
+            delivery=self._options["delivery"],
             checkpoint=self.checkpoint,
             cache=self.cache,
             partitions=streams.PARTITIONS,
@@ -136,8 +138,16 @@ class World:
     def delete_records(self, *topics: str) -> None:
         """All there are."""
         ends = [TopicPartition(topic, p, OFFSET_END) for topic in topics for p in range(PARTITIONS)]
-        for deleted in self.admin.delete_records(ends).values():
-            deleted.result(TIMEOUT_S)
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            try:
+                for deleted in self.admin.delete_records(ends).values():
+                    deleted.result(TIMEOUT_S)
+                return
+            except KafkaException:  # a new topic has no leader for a moment
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
 
     def send(self, records: Iterable[tuple[str, bytes, int, int]]) -> None:
         """Rows beside the load: topic, key, bytes of value, and how much later than now."""

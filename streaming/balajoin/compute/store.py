@@ -53,6 +53,7 @@ class BlockStore:
         self._slice_us = slice_us
         self._runs: list[Run] = []
         self.next_number = 0
+        self._told = False
         self.rebuilt_blocks = 0  # read back from the state store because the local folder did not have them
 
     # --- opening: the local catalog if it belongs to this very state, otherwise the state store -----------------------
@@ -181,10 +182,15 @@ class BlockStore:
                 body = json.dumps(entries)
                 self._catalog_path(seal).write_text(f"{zlib.crc32(body.encode())}\n{body}")
         except OSError as full:
-            _log.warning("the local cache %s cannot be written: %s", self._folder, full)
+            self._tell_once(full)
 
     def rows_of(self, shelf: Shelf) -> int:
         return sum(run.info.rows for run in self._runs if run.info.shelf == shelf)
+
+    def _tell_once(self, full: OSError) -> None:
+        if not self._told:
+            _log.warning("the local cache %s cannot be written, which costs time: %s", self._folder, full)
+            self._told = True
 
     @property
     def bytes(self) -> int:
@@ -205,7 +211,7 @@ class BlockStore:
         try:
             return Run(run.info, files=RunFiles.write(self._folder, run))
         except OSError as full:
-            _log.warning("the local cache %s cannot be written: %s", self._folder, full)
+            self._tell_once(full)
             return run
 
     def _merge(self) -> None:
