@@ -1,5 +1,6 @@
 """A broker, topics and a Spark session for whoever asks. Imports are inside, so that pure tests start at once."""
 
+import logging
 import os
 import shutil
 import uuid
@@ -22,6 +23,16 @@ settings.register_profile("ci", settings.get_profile("local"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 _VISIBLE_WITHIN_S = 10
+
+
+@pytest.fixture
+def untouched_logging(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of the command line, which sets up how the process logs."""
+    for name in (None, "balajoin"):
+        logger = logging.getLogger(name)
+        monkeypatch.setattr(logger, "handlers", list(logger.handlers))
+        monkeypatch.setattr(logger, "propagate", logger.propagate)
+        monkeypatch.setattr(logger, "level", logger.level)
 
 
 @pytest.fixture(scope="session")

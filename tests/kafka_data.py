@@ -5,7 +5,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+import kafka
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+from kafka import KafkaConsumer
 
 DRAINED_WITHIN_S = 60
 
@@ -38,8 +41,9 @@ def send(bootstrap: str, topic: str, records: Iterable[Sent]) -> None:
 
 
 def everything(bootstrap: str, topic: str) -> list[Any]:
-    """All messages that are in the topic now, as confluent-kafka gives them."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False})
+    """All committed messages that are in the topic now, as confluent-kafka gives them."""
+    options = {"group.id": "reader", "enable.auto.commit": False, "enable.partition.eof": True}
+    consumer = Consumer({"bootstrap.servers": bootstrap, **options})
     try:
         partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
         ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10) for p in partitions}
@@ -49,14 +53,60 @@ def everything(bootstrap: str, topic: str) -> list[Any]:
         deadline = time.monotonic() + DRAINED_WITHIN_S
         while wanted and time.monotonic() < deadline:
             for message in consumer.consume(10_000, timeout=0.5):
-                assert message.error() is None, message.error()
-                messages.append(message)
-                if message.offset() + 1 >= wanted.get(message.partition(), 0):
-                    wanted.pop(message.partition(), None)
+                error = message.error()
+                if error is None:
+                    messages.append(message)
+                else:  # the end tells more than the last message: what ends a transaction has an offset too
+                    assert error.code() == KafkaError._PARTITION_EOF, error
+                    if message.offset() >= wanted.get(message.partition(), 0):
+                        wanted.pop(message.partition(), None)
         assert not wanted, f"{topic} did not give all its records"
         return messages
     finally:
         consumer.close()
+
+
+def everything_by_kafka_python(bootstrap: str, topic: str) -> list[Any]:
+    """The same, as the other Kafka client sees it."""
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap, isolation_level="read_committed", enable_auto_commit=False)
+    try:
+        partitions = [kafka.TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic)]
+        consumer.assign(partitions)
+        consumer.seek_to_beginning()
+        ends = consumer.end_offsets(partitions)
+        messages: list[Any] = []
+        deadline = time.monotonic() + DRAINED_WITHIN_S
+        while any(consumer.position(partition) < ends[partition] for partition in partitions):
+            assert time.monotonic() < deadline, f"{topic} did not give all its records"
+            for found in consumer.poll(timeout_ms=200).values():
+                messages.extend(found)
+        return messages
+    finally:
+        consumer.close()
+
+
+def await_decided(bootstrap: str, topic: str) -> None:
+    """Until no transaction is open, nor one that has been committed a moment ago still to be shown to readers."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    count = len(admin.list_topics(topic, timeout=10).topics[topic].partitions)
+    wanted = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(count)}
+
+    def ends(isolation: IsolationLevel) -> list[int]:
+        return [future.result().offset for future in admin.list_offsets(wanted, isolation_level=isolation).values()]
+
+    deadline = time.monotonic() + DRAINED_WITHIN_S
+    while ends(IsolationLevel.READ_COMMITTED) != ends(IsolationLevel.READ_UNCOMMITTED):
+        assert time.monotonic() < deadline, f"a transaction on {topic} stays open"
+        time.sleep(0.05)
+
+
+def ids_by_both_clients(bootstrap: str, topic: str) -> list[str]:
+    """The ids of all results that readers of committed records see, sorted; both clients see the same."""
+    await_decided(bootstrap, topic)
+    ids = sorted(headers_of(message)["balajoin-id"] for message in everything(bootstrap, topic))
+    others = everything_by_kafka_python(bootstrap, topic)
+    assert sorted(dict(message.headers)["balajoin-id"].decode() for message in others) == ids
+    return ids
 
 
 def headers_of(message: Any) -> dict[str, str]:

@@ -11,6 +11,7 @@ from balajoin.config import Config, JoinSettings, Kafka, Output, Run, Skew, Stre
 from balajoin.errors import ConfigError, Problem
 from balajoin.settings import topic_clashes
 from balajoin.toml_lines import line_of, locate
+from balajoin.topics import shapes
 
 MINIMAL = """\
 [kafka]
@@ -59,6 +60,7 @@ before = "1 day"
 after = "-2 h"
 lateness = "10s"
 idle_after = "1.5 min"
+max_ahead = "0 s"
 nodes = 16
 policy = "hash"
 dead_letter_topic = "dead"
@@ -114,8 +116,21 @@ def test_a_short_file_is_enough(tmp_path: Path) -> None:
     assert (config.probe.key, config.probe.time, config.probe.value) == ("key", "timestamp", "value")
     assert (config.join.dead_letter_topic, config.join.late_topic) == ("joined.dead-letter", "joined.late")
     assert (config.join.control_topic, config.join.replica_topic) == ("joined.control", "joined.replicas")
+    assert (config.output.delivery, config.output.commit_topic) == ("exactly-once", "joined.commits")
     assert (config.join.policy, config.join.skew.balance) == ("bala-join", 0.2)
     assert (config.run.trigger_ms, config.topics.partitions, config.spark) == (1_000, 4, {})
+
+
+def test_a_commit_topic_is_there_only_where_it_is_needed(tmp_path: Path) -> None:
+    plain = MINIMAL.replace('topic = "joined"', 'topic = "joined"\ndelivery = "at-least-once"')
+    assert plain != MINIMAL
+    config = load(write(tmp_path, plain), {})
+    assert "output.commit_topic" not in config.topics_by_setting
+    assert "joined.commits" not in shapes(config)
+    compacted = shapes(load(write(tmp_path, MINIMAL), {}))["joined.commits"]
+    assert (compacted.partitions, compacted.settings["cleanup.policy"]) == (4, "compact")
+    (clash,) = problems(tmp_path, MINIMAL.replace('topic = "joined"', 'topic = "joined"\ncommit_topic = "joined"'))
+    assert (clash.setting, clash.message) == ("output.commit_topic", "the same topic as output.topic")
 
 
 def test_a_full_file(tmp_path: Path) -> None:
@@ -136,6 +151,7 @@ def test_a_full_file(tmp_path: Path) -> None:
         after="-120 min",
         lateness="10000 ms",
         idle_after="90 s",
+        max_ahead="0 min",
         nodes=16,
         dead_letter_topic="dead",
         late_topic="late",

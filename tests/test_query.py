@@ -1,6 +1,5 @@
 """The join on a real broker, against Spark's own batch join of the same topics."""
 
-import json
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -11,7 +10,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 import balajoin
-from balajoin import Stream, observed
+from balajoin import Stream
+from balajoin.report import BatchReport
 from balajoin.routing.rule import PolicyName
 from kafka_data import Sent, everything, headers_of, send
 from pipeline import MINUTE, START, Pipeline, rows
@@ -49,10 +49,10 @@ def test_every_policy_equals_the_batch_join(pipeline: Callable[..., Pipeline], p
     assert everything(running.bootstrap, running.late) == []
     signals = everything(running.bootstrap, running.control)
     assert bool(signals) == (policy != "hash")
-    told = [json.loads(text) for batch in batches for text in observed.values(batch, observed.NODES).values() if text]
-    assert sum(node["foreign_records"] + node["stale_records"] + node["pins"] for node in told[-4:]) == 0
+    told = [node for batch in batches for node in BatchReport.of(batch).nodes]
+    assert sum(node.foreign_records + node.stale_records + node.pins for node in told[-4:]) == 0
     if policy not in ("hash", "prpd"):  # whose rows stay on the two nodes of the two partitions
-        assert min(sum(node["probe_rows"] for node in told if node["node"] == number) for number in range(4)) > 50
+        assert min(sum(node.probe_rows for node in told if node.node == number) for number in range(4)) > 50
 
 
 def test_nothing_on_the_control_topics_is_believed_but_what_this_checkpoint_wrote(
@@ -76,9 +76,9 @@ def test_nothing_on_the_control_topics_is_believed_but_what_this_checkpoint_wrot
         shutil.rmtree(running.folder / folder)
     batches = running.run()
     assert running.assert_equals_batch_join() > 1000
-    told = [json.loads(text) for batch in batches for text in observed.values(batch, observed.NODES).values() if text]
-    assert sum(node["foreign_records"] for node in told) == 2 * len(rubbish)
-    assert sum(node["stale_records"] for node in told) == len(left_behind)
+    told = [node for batch in batches for node in BatchReport.of(batch).nodes]
+    assert sum(node.foreign_records for node in told) == 2 * len(rubbish)
+    assert sum(node.stale_records for node in told) == len(left_behind)
 
 
 @pytest.mark.parametrize(

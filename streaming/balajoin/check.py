@@ -28,6 +28,7 @@ def check(config: Config, path: Path, *, cache: Path) -> list[Problem]:
         found.extend(error.problems)
     else:
         found.extend(missing_topics(config, counts, str(path)))
+        found.extend(commit_topic_problems(config, counts))
         for warning in with_lines(partition_warnings(config, counts), lines):
             _logger.warning("%s", warning)
     return sorted(with_lines(dict.fromkeys(found), lines), key=lambda problem: problem.line or 0)
@@ -47,6 +48,14 @@ def missing_topics(config: Config, counts: dict[str, int], file: str) -> list[Pr
         for setting, topic in config.topics_by_setting.items()
         if topic not in counts
     ]
+
+
+def commit_topic_problems(config: Config, counts: dict[str, int]) -> list[Problem]:
+    from balajoin.sinks.exactly_once import commit_topic_problem
+
+    topic = config.output.commit_topic
+    problem = commit_topic_problem(topic, counts[topic], config.join.nodes) if topic in counts else None
+    return [problem] if problem else []
 
 
 def partition_warnings(config: Config, counts: dict[str, int]) -> list[Problem]:

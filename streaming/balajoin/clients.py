@@ -4,6 +4,7 @@ Options are written with librdkafka's names. TLS files are read here and handed 
 need none of them on the executors.
 """
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from balajoin.redaction import is_secret, redact
 from balajoin.settings import Kafka
 
 __all__ = [
+    "SILENT",
     "is_secret",
     "java_options",
     "librdkafka_options",
@@ -19,6 +21,11 @@ __all__ = [
     "spark_reader_options",
     "spark_writer_options",
 ]
+
+# librdkafka would write its retries to stderr; what matters of them is in the error that is raised.
+SILENT = logging.getLogger("balajoin.librdkafka")
+SILENT.addHandler(logging.NullHandler())
+SILENT.propagate = False
 
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",

@@ -12,14 +12,28 @@ from typing import Any
 
 from balajoin.errors import ConfigError, Problem
 from balajoin.redaction import is_secret, is_secret_variable
-from balajoin.settings import Config, JoinSettings, Kafka, Output, Run, Skew, Stream, TopicLayout, topic_clashes
+from balajoin.settings import (
+    Config,
+    JoinSettings,
+    Kafka,
+    Metrics,
+    Output,
+    Page,
+    Run,
+    Skew,
+    Stream,
+    TopicLayout,
+    topic_clashes,
+)
 from balajoin.toml_lines import line_of, locate
 
 __all__ = [
     "Config",
     "JoinSettings",
     "Kafka",
+    "Metrics",
     "Output",
+    "Page",
     "Run",
     "Skew",
     "Stream",

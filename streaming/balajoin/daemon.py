@@ -19,7 +19,8 @@ def preload() -> None:
 
     import balajoin.compute.batch
     import balajoin.pack
-    import balajoin.routing.router  # noqa: F401
+    import balajoin.routing.router
+    import balajoin.sinks.writer  # noqa: F401
     from balajoin.compute.warm_up import load_kernels
 
     pyspark.worker.main = promptly(pyspark.worker.main)

@@ -1,4 +1,4 @@
-"""Where records enter: Kafka's columns become key bytes, their hash, time and value; what has no key or time leaves.
+"""Where records enter: Kafka's columns become key bytes, their hash, time and value; what cannot be joined leaves.
 
 All of it is Spark SQL, compiled by Spark: no Python sees a single record.
 """
@@ -116,16 +116,21 @@ def expression_problems(spark: SparkSession, probe: Stream, build: Stream) -> li
     return []
 
 
-def rows(records: DataFrame, side: Side, stream: Stream, typed: Typed, hash_bits: int = 64) -> DataFrame:
-    """One row a record. A record without key or time keeps its original, for the dead-letter topic.
+def rows(
+    records: DataFrame, side: Side, stream: Stream, typed: Typed, max_ahead_us: int, hash_bits: int = 64
+) -> DataFrame:
+    """One row a record. One without key or time, or from too far in the future, is dead and keeps its original.
 
-    `hash_bits` below 64 forces collisions, for tests.
+    `ahead` is by how many microseconds a time passes the batch's, where that is too many. The batch's time stands in
+    the checkpoint's offset log, so a repeated batch finds the same. `hash_bits` below 64 forces collisions, for tests.
     """
     with lenient(records.sparkSession):
         key = keys.to_bytes(F.expr(sql(f"{side}.key", stream.key)), typed.key)
         time = _sane(F.unix_micros(F.expr(sql(f"{side}.time", stream.time)).cast("timestamp")))
         value = F.expr(sql(f"{side}.value", stream.value)).cast("binary")
-        dead = key.isNull() | time.isNull()
+        ahead = time - F.unix_micros(F.current_timestamp())
+        too_far = ahead > max_ahead_us
+        dead = key.isNull() | time.isNull() | too_far
         return records.select(
             hash_of(key, hash_bits).alias("hash"),
             time.alias("time"),
@@ -133,6 +138,7 @@ def rows(records: DataFrame, side: Side, stream: Stream, typed: Typed, hash_bits
             "offset",
             key.alias("key"),
             value.alias("value"),
+            F.when(too_far, ahead).alias("ahead"),
             F.when(dead, F.col("key")).alias("dead_key"),
             F.when(dead, F.col("value")).alias("dead_value"),
             # As text: a list among the columns makes Spark's Arrow writer ten times slower (1.1M rows: 120 s, not 12).

@@ -96,9 +96,9 @@ _RULES = (
         "another process uses the checkpoint {checkpoint}: stop it, or give this one a checkpoint of its own",
     ),
     _Rule(
-        r"(?:AccessControlException|AccessDeniedException|Permission denied).*",
+        r"AccessControlException|AccessDeniedException|Permission denied|Read-only file system",
         StateError,
-        "the checkpoint {checkpoint} cannot be written: check the rights of its folder",
+        "the checkpoint {checkpoint} cannot be written: check the rights of its folder, and that its disk is writable",
     ),
     _Rule(
         r"No space left on device",

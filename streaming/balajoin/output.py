@@ -15,15 +15,19 @@ ID_HEADER = "balajoin-id"
 
 def to_kafka_columns(joined: DataFrame, output: Output) -> DataFrame:
     """key, value and headers as Spark's Kafka sink takes them. The id travels as a header, whatever the value is."""
+    header = F.struct(F.lit(ID_HEADER).alias("key"), F.col("id").alias("value"))
+    return to_records(joined, output).select("key", "value", F.array(header).alias("headers"))
+
+
+def to_records(joined: DataFrame, output: Output) -> DataFrame:
+    """key, value and id, all binary."""
     with lenient(joined.sparkSession):
         try:
             value = F.expr(output.value) if output.value else _default_value(joined)
             shaped = joined.select(
-                F.col("key").cast(_key_type(joined.schema["key"].dataType)).alias("key"),
+                F.col("key").cast(_key_type(joined.schema["key"].dataType)).cast("binary").alias("key"),
                 value.alias("value"),
-                F.array(F.struct(F.lit(ID_HEADER).alias("key"), F.col("id").cast("binary").alias("value"))).alias(
-                    "headers"
-                ),
+                F.col("id").cast("binary").alias("id"),
             )
         except (AnalysisException, ParseException) as error:
             message = str(error).strip().splitlines()[0]
@@ -33,12 +37,12 @@ def to_kafka_columns(joined: DataFrame, output: Output) -> DataFrame:
     if not isinstance(type_, BinaryType | StringType):
         complaint = f"is {type_.simpleString()}, not binary or string"
         raise ConfigError([Problem("output.value", complaint, "wrap it in to_json(…) or cast it")])
-    return shaped
+    return shaped.withColumn("value", F.col("value").cast("binary"))
 
 
 def expression_problems(spark: SparkSession, joined: DataFrame, output: Output) -> list[Problem]:
     try:
-        to_kafka_columns(joined, output)
+        to_records(joined, output)
     except ConfigError as error:
         return list(error.problems)
     return []

@@ -56,10 +56,13 @@ def join(
     seed = seeds.read(spark, checkpoint, settings.nodes)
 
     def packed(side: Side, stream: Stream, typed: edge.Typed) -> DataFrame:
-        packer = Packer(side, stream.topic, settings.nodes, settings.dead_letter_topic, publisher)
+        packer = Packer(
+            side, stream.topic, settings.nodes, settings.dead_letter_topic, settings.max_ahead_ms, publisher
+        )
         begin = seed.first_offsets(side, stream.topic, partitions, stream.starting_offsets)
         records = edge.records(spark, stream.topic, kafka, begin, settings.max_rows_per_batch)
-        return edge.rows(records, side, stream, typed, hash_bits).mapInArrow(packer.as_function(), PACKED)
+        rows = edge.rows(records, side, stream, typed, settings.max_ahead_ms * 1000, hash_bits)
+        return observed.packed(rows.mapInArrow(packer.as_function(), PACKED), side)
 
     router = Router(
         policy=settings.policy,
@@ -77,7 +80,7 @@ def join(
         .groupBy("source")
         .applyInPandasWithState(router.as_function(), ROUTED, STATE, "append", GroupStateTimeout.NoTimeout)
     )
-    routed = observed.sources(routed, settings.nodes, max(partitions[probe.topic], partitions[build.topic]))
+    routed = observed.sources(routed, settings.nodes)
     first_signals = seed.first_offsets("control", settings.control_topic, partitions, "earliest")
     signals = streams.signals(spark, settings.control_topic, kafka, settings.nodes, first_signals)
     first_replicas = seed.first_offsets("replicas", settings.replica_topic, partitions, "earliest")

@@ -3,25 +3,33 @@
 import logging
 import os
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from balajoin import topics
+from balajoin import topic_ids, topics
 from balajoin.broker.jars import default_cache
 from balajoin.check import missing_topics
 from balajoin.checkpoints.lock import sole_user
 from balajoin.clients import spark_writer_options
+from balajoin.clock import ClockWatch
 from balajoin.errors import BalaJoinError, ConfigError
 from balajoin.failures import JVM_GONE, Place, explain
+from balajoin.live.onlookers import Onlookers
+from balajoin.live.telling import Telling
+from balajoin.metrics.serving import served
 from balajoin.progress import BatchLog
+from balajoin.report import Listener, Reports
 from balajoin.session import create_session
 from balajoin.settings import Config
 from balajoin.stopping import Interrupted, StopRequests, finish_batch_and_stop
+from balajoin.topic_ids import TopicWatch
 
 _logger = logging.getLogger(__name__)
 _POLL_S = 0.2
@@ -38,17 +46,33 @@ def run(config: Config, path: Path | None = None, *, cache: Path | None = None, 
         try:
             spark_writer_options(config.kafka)
             require_topics(config, file)
-            spark = _session(config, cache or default_cache(os.environ), verbose)
-            try:
-                requests.wait_for_batches()
-                return until_stopped(start(spark, config), requests)
-            except (PySparkException, Py4JError, ConnectionError) as error:
-                raise _failure(error, config, file) from None
-            finally:
-                with suppress(Py4JError, ConnectionError):  # the JVM may be what died
-                    spark.stop()
+            with served(config) as metrics, Onlookers.of(config) as onlookers:
+                if onlookers.url:
+                    _logger.info("live page at %s", onlookers.url)
+                listeners: list[Listener] = [
+                    BatchLog((config.probe.topic, config.build.topic)),
+                    *metrics,
+                    Telling.of(config, onlookers.listeners),
+                ]
+                return _run(config, file, cache or default_cache(os.environ), verbose, requests, listeners)
         except Interrupted:
             return STOPPED
+
+
+def _run(
+    config: Config, file: str, cache: Path, verbose: bool, requests: StopRequests, listeners: Sequence[Listener]
+) -> int:
+    spark = _session(config, cache, verbose)
+    try:
+        requests.wait_for_batches()
+        ids = topic_ids.verify(spark, config)
+        watch = TopicWatch(config.kafka, ids, config.run.checkpoint)
+        return until_stopped(start(spark, config), requests, listeners, watch)
+    except (PySparkException, Py4JError, ConnectionError) as error:
+        raise _failure(error, config, file) from None
+    finally:
+        with suppress(Py4JError, ConnectionError):  # the JVM may be what died
+            spark.stop()
 
 
 def _session(config: Config, cache: Path, verbose: bool) -> SparkSession:
@@ -71,7 +95,7 @@ def require_topics(config: Config, file: str) -> None:
 
 
 def start(spark: SparkSession, config: Config) -> StreamingQuery:
-    from balajoin import output, query
+    from balajoin import query
 
     joined = query.join(
         spark,
@@ -83,28 +107,54 @@ def start(spark: SparkSession, config: Config) -> StreamingQuery:
         checkpoint=config.run.checkpoint,
     )
     return (
-        output.to_kafka_columns(joined, config.output)
-        .writeStream.format("kafka")
+        _writer(joined, config)
         .queryName(config.name)
-        .options(**spark_writer_options(config.kafka))
-        .option("topic", config.output.topic)
-        .option("checkpointLocation", config.run.checkpoint)
         .trigger(processingTime=f"{config.run.trigger_ms} milliseconds")
         .start()
     )
 
 
-def until_stopped(query: StreamingQuery, requests: StopRequests) -> int:
-    batches = BatchLog(query)
+def _writer(joined: DataFrame, config: Config) -> DataStreamWriter:
+    from balajoin import output
+    from balajoin.sinks.exactly_once import write_exactly_once
+
+    if config.output.delivery == "exactly-once":
+        return write_exactly_once(
+            joined,
+            kafka=config.kafka,
+            output=config.output,
+            settings=config.join,
+            checkpoint=config.run.checkpoint,
+        )
+    return (
+        output.to_kafka_columns(joined, config.output)
+        .writeStream.format("kafka")
+        .options(**spark_writer_options(config.kafka))
+        .option("topic", config.output.topic)
+        .option("checkpointLocation", config.run.checkpoint)
+    )
+
+
+def until_stopped(
+    query: StreamingQuery,
+    requests: StopRequests,
+    listeners: Sequence[Listener] = (),
+    topics_watch: TopicWatch | None = None,
+) -> int:
+    reports, clock = Reports(query), ClockWatch()
     _logger.info("running name=%s; stop it with Ctrl-C or SIGTERM", query.name)
     while requests.count == 0 and query.isActive:
         time.sleep(_POLL_S)
-        batches.update()
+        reports.tell(listeners)
+        if trouble := clock.trouble():
+            _logger.warning("%s", trouble)
+        if topics_watch:
+            topics_watch.update()
     finished = True
     if query.isActive:
         _logger.info("stopping: the batch in flight is finished first")
         finished = finish_batch_and_stop(query, requests)
-        batches.update()
+        reports.tell(listeners)
     failure = query.exception()
     if failure is not None:
         raise failure

@@ -24,6 +24,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from balajoin import durations
+from balajoin.address import Address, AddressError
 from balajoin.compute.spec import JoinType
 from balajoin.errors import ConfigError, Problem
 from balajoin.redaction import Redactor, is_secret, redact
@@ -58,6 +59,7 @@ _TOPIC_SETTINGS = (
     "probe.topic",
     "build.topic",
     "output.topic",
+    "output.commit_topic",
     "join.dead_letter_topic",
     "join.late_topic",
     "join.control_topic",
@@ -89,6 +91,15 @@ def _servers(written: str) -> str:
     if not all(re.fullmatch(r"[^\s,]+:[0-9]{1,5}", server) for server in servers):
         raise wrong("every server needs a host and a port", "host:9092, several with commas")
     return ",".join(servers)
+
+
+def _address(written: object) -> Address:
+    if isinstance(written, Address):
+        return written
+    try:
+        return Address.parse(str(written))
+    except AddressError as error:
+        raise wrong(str(error), '"127.0.0.1:8787"') from None
 
 
 def _flat_texts(table: object) -> object:
@@ -125,6 +136,7 @@ Text = Annotated[str, StringConstraints(min_length=1)]
 Topic = Annotated[str, AfterValidator(_topic)]
 WholeNumber = Annotated[int, BeforeValidator(_no_boolean)]
 Milliseconds = Annotated[int, BeforeValidator(_duration_ms)]
+ListenAddress = Annotated[Address, BeforeValidator(_address), PlainSerializer(str)]
 Texts = Annotated[Mapping[str, str], BeforeValidator(_flat_texts)]
 ClientOptions = Annotated[Texts, AfterValidator(_no_options_of_ours), PlainSerializer(redact)]
 SparkConf = Annotated[Texts, AfterValidator(_no_conf_of_ours), PlainSerializer(redact)]
@@ -193,6 +205,7 @@ class JoinSettings(_Settings):
     after_ms: Milliseconds = Field(alias="after", examples=["0 s"])
     lateness_ms: Annotated[Milliseconds, Field(ge=0)] = Field(default=0, alias="lateness", examples=["10 s"])
     idle_after_ms: Annotated[Milliseconds, Field(ge=1)] = Field(default=60_000, alias="idle_after", examples=["1 min"])
+    max_ahead_ms: Annotated[Milliseconds, Field(ge=0)] = Field(default=3_600_000, alias="max_ahead", examples=["1 h"])
     nodes: Annotated[WholeNumber, Field(ge=1, le=1024)] = Field(default=4, examples=[4])
     policy: PolicyName = Field(default="bala-join", examples=["bala-join"])
     skew: Skew = Field(default=Skew(), validate_default=True)
@@ -222,10 +235,23 @@ class JoinSettings(_Settings):
 
 
 class Output(_Settings):
-    """Where results go. `value` is an SQL expression over the result columns; none means JSON with both values."""
+    """Where results go. `value` is an SQL expression over the result columns; none means JSON with both values.
+
+    Exactly once needs a `commit_topic`, by which a repeated batch knows what is already written.
+    """
 
     topic: Topic = Field(examples=["joined"])
     value: Text | None = Field(default=None, examples=["to_json(struct(key, probe_value, build_value))"])
+    delivery: Literal["exactly-once", "at-least-once"] = Field(default="exactly-once", examples=["exactly-once"])
+    commit_topic: Topic | None = Field(default=None, validate_default=True, examples=["joined.commits"])
+
+    @field_validator("commit_topic", mode="before")
+    @classmethod
+    def _commit_topic_follows_the_output(cls, name: object, info: ValidationInfo) -> object:
+        if info.data.get("delivery") != "exactly-once":
+            return None
+        topic = info.data.get("topic")
+        return f"{topic}.commits" if name is None and topic is not None else name
 
 
 class Run(_Settings):
@@ -235,8 +261,29 @@ class Run(_Settings):
     trigger_ms: Annotated[Milliseconds, Field(ge=0)] = Field(default=1_000, alias="trigger", examples=["1 s"])
     master: Text | None = Field(default=None, examples=["local[*,4]"])
     cache_dir: Text | None = Field(default=None, examples=["/var/cache/balajoin"])
+    record: Text | None = Field(default=None, examples=["run.jsonl"])
 
     if TYPE_CHECKING:  # durations are given as texts, and kept as numbers
+
+        def __init__(self, **settings: Any) -> None: ...
+
+
+class Page(_Settings):
+    """Where the live page is served; nowhere if left out. Port 0 takes any that is free."""
+
+    address: ListenAddress | None = Field(default=None, examples=["127.0.0.1:8787"])
+
+    if TYPE_CHECKING:  # given as a text, and kept as host and port
+
+        def __init__(self, **settings: Any) -> None: ...
+
+
+class Metrics(_Settings):
+    """Where Prometheus finds the join's metrics; nowhere if left out. Port 0 takes any that is free."""
+
+    address: ListenAddress | None = Field(default=None, examples=["127.0.0.1:9464"])
+
+    if TYPE_CHECKING:  # given as a text, and kept as host and port
 
         def __init__(self, **settings: Any) -> None: ...
 
@@ -258,6 +305,8 @@ class Config(_Settings):
     join: JoinSettings
     output: Output
     run: Run
+    metrics: Metrics = Metrics()
+    page: Page = Page()
     topics: TopicLayout = TopicLayout()
     spark: SparkConf = {}
 

@@ -1,9 +1,9 @@
 """Which topics are there, how many partitions they have, and creating those that are missing."""
 
-import logging
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,18 +11,13 @@ import confluent_kafka
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from balajoin.clients import librdkafka_options
+from balajoin.clients import SILENT, librdkafka_options
 from balajoin.errors import ConfigError, KafkaError, Problem
 from balajoin.redaction import Redactor, is_secret
 from balajoin.settings import Config, Kafka
 
 _TIMEOUT_S = 10.0
 _CODES = confluent_kafka.KafkaError
-
-# librdkafka would write its retries to stderr; what matters of them is in the error that is raised.
-_silent = logging.getLogger("balajoin.librdkafka")
-_silent.addHandler(logging.NullHandler())
-_silent.propagate = False
 
 _WHAT_TO_DO = {
     _CODES.TOPIC_AUTHORIZATION_FAILED: "the user may not create it: ask for the right to, or have it created",
@@ -48,6 +43,16 @@ def partition_counts(kafka: Kafka, names: Iterable[str]) -> dict[str, int]:
     return counts
 
 
+def ids(kafka: Kafka, names: Iterable[str]) -> tuple[str, dict[str, str]]:
+    """The cluster's id, and those of topics that have to be there."""
+    return _Admin(kafka).ids(list(names))
+
+
+def describer(kafka: Kafka) -> Callable[[list[str]], dict[str, Future[Any]]]:
+    """Asks for topics' descriptions, over one connection, and does not wait for them."""
+    return _Admin(kafka).describe
+
+
 @dataclass(frozen=True)
 class Shape:
     """How a topic is created."""
@@ -59,17 +64,26 @@ class Shape:
 # Signals are few, and one partition is one task less to start for them. What a batch publishes is read by the next one;
 # a week is for a service that stands still. A build row of Kafka's usual largest size must fit, with what is around it.
 _CONTROL = Shape(1, {"retention.ms": str(7 * 86_400_000)})
+# Only the last marker of each node counts, and it must outlast any standstill: compacted, soon and in small parts.
+_COMMIT_SETTINGS = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.1",
+    "segment.bytes": str(1 << 20),
+    "segment.ms": str(86_400_000),
+}
 _REPLICA_SETTINGS = {**_CONTROL.settings, "max.message.bytes": str(16 << 20)}
 
 
 def shapes(config: Config) -> dict[str, Shape]:
     """Every topic of the service, inputs first."""
     names = config.topics_by_setting
+    commits = names.get("output.commit_topic")
     usual = dict.fromkeys(names.values(), Shape(config.topics.partitions))
     return {
         **usual,
         names["join.control_topic"]: _CONTROL,
         names["join.replica_topic"]: Shape(config.topics.partitions, _REPLICA_SETTINGS),
+        **({commits: Shape(config.join.nodes, _COMMIT_SETTINGS)} if commits else {}),
     }
 
 
@@ -91,7 +105,7 @@ class _Admin:
         self._complaints: list[confluent_kafka.KafkaError] = []
         arguments: dict[str, Any] = {**options, "error_cb": self._complaints.append}
         try:
-            self._client = AdminClient(arguments, logger=_silent)
+            self._client = AdminClient(arguments, logger=SILENT)
         except confluent_kafka.KafkaException as error:
             raise _refused(error.args[0].str(), options, self._redactor) from None
 
@@ -101,6 +115,20 @@ class _Admin:
         except confluent_kafka.KafkaException as error:
             raise self._unreachable(error.args[0]) from None
         return {name: len(topic.partitions) for name, topic in metadata.topics.items() if topic.error is None}
+
+    def describe(self, names: list[str]) -> dict[str, Future[Any]]:
+        found: dict[str, Future[Any]] = self._client.describe_topics(
+            confluent_kafka.TopicCollection(names), request_timeout=_TIMEOUT_S
+        )
+        return found
+
+    def ids(self, names: list[str]) -> tuple[str, dict[str, str]]:
+        try:
+            cluster = self._client.list_topics(timeout=_TIMEOUT_S).cluster_id
+            found = {name: str(answer.result().topic_id) for name, answer in self.describe(names).items()}
+        except confluent_kafka.KafkaException as error:
+            raise self._unreachable(error.args[0]) from None
+        return str(cluster), found
 
     def create(self, topics: Mapping[str, Shape], replication: int) -> None:
         new = [

@@ -14,7 +14,7 @@ from balajoin.compute.head import HEAD
 from balajoin.compute.join import Arrival, Node
 from balajoin.compute.pairs import PAIRS
 from balajoin.compute.spec import JoinSpec, SideTopics
-from balajoin.control.publisher import Publisher
+from balajoin.control.publisher import Publisher, size
 from balajoin.control.records import (
     ForeignRecordError,
     Part,
@@ -124,11 +124,12 @@ def _publish(node: Node, stamp: Stamp, nodes: int, topics: SideTopics) -> None:
         publisher.publish(topics.late, late_records(topics.origins[rows.side], rows.rows, rows.watermark))
     if node.signals:
         signals = [signal_record(stamp, home(signal.hash, nodes), signal) for signal in node.signals]
+        node.statistics.signal_bytes = sum(map(size, signals))
         publisher.publish(topics.control, signals, whole=True)
     if node.shipments or node.reports:
         records = [record for shipment in node.shipments for record in shipment_records(stamp, shipment)]
         records += [record for report in node.reports for record in report_records(stamp, report)]
-        node.statistics.replica_bytes = sum(len(record.value or b"") for record in records)
+        node.statistics.replica_bytes = sum(map(size, records))
         publisher.publish(topics.replicas, records, whole=True)
 
 

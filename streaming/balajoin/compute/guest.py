@@ -6,7 +6,7 @@ build rows that are there and promised those to come.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from balajoin.hashing import homes
 
 # A signal is answered within two batches. Whoever still waits after these has lost its answer, and asks again.
 _ASK_AGAIN_AFTER_BATCHES = 8
+_LONGEST_NOTED_WAIT = 64  # batches; longer waits count as this one
 
 Key = tuple[int, bool]  # hash, fragment
 
@@ -32,6 +33,9 @@ class Pin:
     latest: int
     asked: int
     """The batch of the last signal for it."""
+
+    since: int
+    """The batch of its first row."""
 
 
 @dataclass
@@ -46,6 +50,9 @@ class Guest:
     foreign_parts: int = 0
     delayed_shipments: int = 0
     """Older than one batch. A trigger that does not read on, such as `availableNow` with a rate limit, does that."""
+
+    waits: list[int] = field(default_factory=list)
+    """At index *b*, how many pins were let go after *b* batches."""
 
     def accept(self, parts: Iterable[Part], batch: int) -> list[Shipment]:
         """The shipments that are new to this node, each once, in the order of their batches."""
@@ -82,11 +89,19 @@ class Guest:
         if home == self.number or (homes(longs(rows, "hash"), self.nodes) != home).any():
             raise ForeignRecordError("rows of another home")
 
-    def hold(self, grants: Sequence[Grant]) -> None:
+    def hold(self, grants: Sequence[Grant], batch: int) -> None:
         for grant in grants:
             key = (grant.hash, grant.fragment)
             self.held[key] = max(grant.until, self.held.get(key, grant.until))
-        self.pins = {key: pin for key, pin in self.pins.items() if pin.latest > self._covered(*key)}
+        waiting = {key: pin for key, pin in self.pins.items() if pin.latest > self._covered(*key)}
+        for key in self.pins.keys() - waiting.keys():
+            self._note_wait(batch - self.pins[key].since)
+        self.pins = waiting
+
+    def _note_wait(self, batches: int) -> None:
+        at = min(batches, _LONGEST_NOTED_WAIT)
+        self.waits += [0] * (at + 1 - len(self.waits))
+        self.waits[at] += 1
 
     def pin(self, probe: pa.Table, fragment: bool, watermark: int, batch: int) -> None:
         """Remembers the rows of foreign keys that no grant covers. Late rows are nobody's promise, and not pinned."""
@@ -100,8 +115,8 @@ class Guest:
         waiting = pd.Series(times[foreign][open_]).groupby(codes[open_])
         for code, earliest, latest in waiting.agg(["min", "max"]).itertuples():
             key = (int(distinct[code]), fragment)
-            before = self.pins.get(key, Pin(earliest, latest, batch))
-            self.pins[key] = Pin(min(before.earliest, earliest), max(before.latest, latest), before.asked)
+            before = self.pins.get(key, Pin(earliest, latest, asked=batch, since=batch))
+            self.pins[key] = replace(before, earliest=min(before.earliest, earliest), latest=max(before.latest, latest))
 
     def holds_back(self, rows: pa.Table, pins: Mapping[Key, Pin]) -> NDArray[np.bool_]:
         """Which rows wait under one of these pins."""
@@ -136,7 +151,7 @@ class Guest:
     def to_state(self) -> dict[str, Any]:
         return {
             "held": [[*key, until] for key, until in sorted(self.held.items())],
-            "pins": [[*key, pin.earliest, pin.latest, pin.asked] for key, pin in sorted(self.pins.items(), key=_key)],
+            "pins": [[*key, *astuple(pin)] for key, pin in sorted(self.pins.items(), key=_key)],
             "channels": sorted(self.channels.items()),
         }
 
@@ -146,9 +161,14 @@ class Guest:
             number,
             nodes,
             {(hash_, fragment): until for hash_, fragment, until in state["held"]},
-            {(hash_, fragment): Pin(*pin) for hash_, fragment, *pin in state["pins"]},
+            {(hash_, fragment): _pin(*pin) for hash_, fragment, *pin in state["pins"]},
             dict(map(tuple, state["channels"])),
         )
+
+
+def _pin(earliest: int, latest: int, asked: int, since: int | None = None) -> Pin:
+    """Earlier states of the same format do not tell `since`."""
+    return Pin(earliest, latest, asked, asked if since is None else since)
 
 
 def _key(entry: tuple[Key, Pin]) -> Key:

@@ -342,7 +342,7 @@ class Node:
         """Build rows from other homes, without those that are here already."""
         tables: list[pa.Table] = []
         for shipment in self._guest.accept(parts, batch):
-            self._guest.hold(shipment.grants)
+            self._guest.hold(shipment.grants, batch)
             pulled = np.array(shipment.pulled, np.int64)
             tables.extend(self._without_known(shipment.rows, pulled) if len(pulled) else shipment.rows)
         return [table for table in tables if table.num_rows]
@@ -406,12 +406,15 @@ class Node:
         noted.late_rows = sum(late.rows.num_rows for late in self.late)
         noted.stored_rows = sum(map(self.store.rows_of, SHELVES))
         noted.waiting_rows = sum(self._lonely[side].waiting for side in self._spec.kind.alone) + len(self._overdue)
+        noted.late_build_rows = sum(late.rows.num_rows for late in self.late if late.side == "build")
         noted.stored_bytes = self.store.bytes
         noted.forwarded_rows = self._home.forwarded_rows
         noted.pulled_rows = self._home.pulled_rows
         noted.pulls = self._home.pulls
         noted.leases = len(self._home.leases)
         noted.pins = len(self._guest.pins)
+        noted.pull_waits = self._guest.waits
+        noted.repeated_signals = len(self.signals)
         noted.foreign_records += self._home.foreign_signals + self._guest.foreign_parts
         noted.delayed_shipments = self._guest.delayed_shipments
         noted.watermarks = {side: self.watermark(side) for side in SIDES}

@@ -27,6 +27,11 @@ class Record:
     headers: Sequence[Header]
 
 
+def size(record: Record) -> int:
+    """Bytes of its value, before compression."""
+    return len(record.value or b"")
+
+
 @dataclass(frozen=True)
 class Publisher:
     """`options` are librdkafka's. Holds no connection itself: it travels to the workers inside the operators."""

@@ -103,6 +103,11 @@ class Part:
     block: bytes
 
 
+def shown_key(key: bytes) -> str:
+    """For people: as much of it as tells which one it is."""
+    return key[:_SHOWN_KEY_BYTES].decode("utf-8", "backslashreplace")
+
+
 def signal_record(stamp: Stamp, home: int, signal: Signal) -> Record:
     content = {
         "version": VERSION,
@@ -115,7 +120,7 @@ def signal_record(stamp: Stamp, home: int, signal: Signal) -> Record:
         "fragment": signal.fragment,
         "again": signal.again,
         "since": signal.since,
-        "key": signal.key[:_SHOWN_KEY_BYTES].decode("utf-8", "backslashreplace"),
+        "key": shown_key(signal.key),
     }
     return Record(str(home).encode(), _json(content), ())
 

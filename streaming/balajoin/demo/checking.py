@@ -95,20 +95,33 @@ def read_back(
     client_options: Mapping[str, str], topic: str, partitions: int, check: Callable[[], None]
 ) -> Iterator[Found]:
     """All records of a topic that nobody writes to any more. `check` may raise to end it."""
-    consumer = Consumer({**client_options, "group.id": "balajoin-demo", "enable.partition.eof": True})
+    options = {**client_options, "group.id": "balajoin-demo", "enable.partition.eof": True}
+    consumer = Consumer(options)
     try:
-        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(partitions)])
-        ended = 0
-        while ended < partitions:
+        ends = _ends(options, topic, partitions)
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in ends])
+        while ends:
             for message in consumer.consume(_AT_ONCE, timeout=_WAIT_S):
                 error = message.error()
                 if error is None:
                     yield parsed(message)
                 elif error.code() == error._PARTITION_EOF:
-                    ended += 1
+                    partition, offset = message.partition() or 0, message.offset() or 0
+                    if offset >= ends.get(partition, 0):
+                        ends.pop(partition, None)
                 else:
                     raise KafkaException(error)
             check()
+    finally:
+        consumer.close()
+
+
+def _ends(options: Mapping[str, Any], topic: str, partitions: int) -> dict[int, int]:
+    """Also of what was committed a moment ago, and is still to be shown to readers of committed records."""
+    consumer = Consumer({**options, "isolation.level": "read_uncommitted"})
+    try:
+        offsets = (consumer.get_watermark_offsets(TopicPartition(topic, number)) for number in range(partitions))
+        return {number: high for number, (_, high) in enumerate(offsets)}
     finally:
         consumer.close()
 

@@ -9,10 +9,10 @@ class HalfLife:
         self._since_ms: int | None = None if state is None else state["since_ms"]
 
     def halvings(self, now_ms: int) -> int:
-        """How many whole half-lives passed since those already told. A clock that was set back tells none."""
-        if self._since_ms is None:
+        """How many whole half-lives passed since those already told. A clock set back counts anew."""
+        if self._since_ms is None or now_ms < self._since_ms:
             self._since_ms = now_ms
-        passed = max(now_ms - self._since_ms, 0) // self._half_life_ms
+        passed = (now_ms - self._since_ms) // self._half_life_ms
         self._since_ms += passed * self._half_life_ms
         return passed
 

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from balajoin.blocks import ROWS, decode, encode, pieces
-from balajoin.control.publisher import Publisher
+from balajoin.control.publisher import Publisher, size
 from balajoin.control.records import Stamp, signal_record
 from balajoin.hashing import home
 from balajoin.labels import node_labels
@@ -56,7 +56,8 @@ class Router:
         blocks = {side: [decode(row.block) for row in packed if row.side == side] for side in SIDES}
         parcels = source.route(now_ms, {side: tables for side, tables in blocks.items() if tables})
         if source.signals:
-            records = (signal_record(stamp, home(signal.hash, self.nodes), signal) for signal in source.signals)
+            records = [signal_record(stamp, home(signal.hash, self.nodes), signal) for signal in source.signals]
+            source.statistics.signal_bytes = sum(map(size, records))
             self.publisher.publish(self.control_topic, records, whole=True)
         state.update((source.state(),))
         yield self._frame(source, [side for side in SIDES if blocks[side]], now_ms, parcels)

@@ -5,7 +5,7 @@ A source is one partition number, of both topics: the paper's data node, with it
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from balajoin import codec
 from balajoin.blocks import concat, longs, partition_by
 from balajoin.compute.watermarks import BEGINNING
-from balajoin.control.records import Lease, Signal
+from balajoin.control.records import Lease, Signal, shown_key
 from balajoin.hashing import homes
 from balajoin.kernels import kernel
 from balajoin.routing import policies
@@ -96,7 +96,11 @@ class Source:
                 self._note_reached(block, assignment, reached, samples)
         advanced = self.latest["probe"] - before if before > BEGINNING else 0
         self._signal(reached, samples, max(self.lease_us, advanced))
-        self.statistics.hot_keys = self.policy.hot_keys()
+        self.statistics.hot_keys = [
+            replace(hot, key=shown_key(samples[hot.hash])) if hot.hash in samples else hot
+            for hot in self.policy.hot_keys()
+        ]
+        self.statistics.loads = self.policy.loads()
         self.statistics.signals = len(self.signals)
         return parcels
 

@@ -31,6 +31,7 @@ class HotKey:
     rows: int  # recent ones, estimated
     share: float  # of the source's recent rows
     nodes: tuple[int, ...]  # where its skewed rows go; home first
+    key: str = ""  # one with that hash, if the batch had any; a policy itself knows only hashes
 
 
 class Policy(Protocol):
@@ -54,6 +55,10 @@ class Policy(Protocol):
 
     def hot_keys(self) -> list[HotKey]:
         """Skewed keys, most frequent first, at most 32."""
+        ...
+
+    def loads(self) -> list[int]:
+        """Recent skewed rows by node, aged, of a policy that balances them; of others nothing."""
         ...
 
 

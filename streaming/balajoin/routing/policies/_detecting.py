@@ -85,5 +85,8 @@ class DetectingPolicy(ABC):
     def hot_keys(self) -> list[HotKey]:
         return [HotKey(hash_, rows, share, self._nodes_of(hash_)) for hash_, rows, share in self._detector.frequent()]
 
+    def loads(self) -> list[int]:
+        return []
+
     def _nodes_of(self, hash_: int) -> tuple[int, ...]:
         return node_sequence(hash_, self._nodes)

@@ -1,0 +1,108 @@
+"""Reading markers back. Partition j of the topic is node j's, so that its last marker is near the partition's end."""
+
+import time
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from balajoin.clients import SILENT
+from balajoin.errors import KafkaError
+from balajoin.sinks.marker import Marker, key_of
+
+Options = tuple[tuple[str, str], ...]
+
+_EARLIEST, _LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_TIMEOUT_S = 30.0
+_PATIENCE_S = 60.0
+_RETRY_S = 0.1
+_FINAL = (
+    ClientError.TOPIC_AUTHORIZATION_FAILED,
+    ClientError.GROUP_AUTHORIZATION_FAILED,
+    ClientError.UNKNOWN_TOPIC_OR_PART,
+    ClientError._UNKNOWN_TOPIC,
+    ClientError._UNKNOWN_PARTITION,
+    ClientError._AUTHENTICATION,
+)
+# Of the last transaction the marker and the record that ends it; aborted ones leave as much.
+_FIRST_LOOK = 8
+_LOOK_FURTHER = 16
+
+
+def last_marker(options: Options, topic: str, query: str, node: int) -> Marker | None:
+    """Of this query and node, once every transaction that is open on the partition now has ended."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            return _reader(options).last(topic, query, node)
+        except KafkaException as error:
+            cause = error.args[0]
+            if cause.code() in _FINAL or time.monotonic() > deadline:
+                hint = "Create it with `balajoin topics`, check ACLs"
+                raise KafkaError(f"cannot read topic {topic}: {cause.str()}. {hint}") from None
+            time.sleep(_RETRY_S)  # a partition that has just been created, or has just moved, is still looked for
+
+
+@lru_cache(maxsize=2)
+def _reader(options: Options) -> "_Reader":
+    """One a process: to connect takes longer than to read."""
+    return _Reader(options)
+
+
+class _Reader:
+    def __init__(self, options: Options) -> None:
+        reading = {
+            "fetch.wait.max.ms": "10",
+            **dict(options),
+            "group.id": "spark-kafka-source-balajoin",  # never joined; a right to it is there for Spark's source
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+        }
+        self._consumer = Consumer(reading, logger=SILENT)
+        self._admin = AdminClient(dict(options), logger=SILENT)
+
+    def last(self, topic: str, query: str, node: int) -> Marker | None:
+        # With what is not decided yet; the consumer's own answer would be without.
+        begin, end = (self._offset(topic, node, spec) for spec in (_EARLIEST, _LATEST))
+        look = _FIRST_LOOK
+        while True:
+            start = max(begin, end - look)
+            committed = self._read(topic, node, start, end)
+            ours = [message.value() for message in committed if message.key() == key_of(query, node)]
+            if ours:
+                return Marker.from_json(ours[-1])
+            if start == begin:
+                return None
+            look *= _LOOK_FURTHER
+
+    def _offset(self, topic: str, node: int, spec: Any) -> int:
+        partition = TopicPartition(topic, node)
+        future = self._admin.list_offsets({partition: spec}, request_timeout=_TIMEOUT_S)[partition]
+        return int(future.result(timeout=_TIMEOUT_S).offset)
+
+    def _read(self, topic: str, node: int, start: int, end: int) -> Iterator[Any]:
+        """What is committed of [start, end). The records that end a transaction are not seen, so the end is."""
+        self._consumer.assign([TopicPartition(topic, node, start)])
+        deadline = time.monotonic() + _TIMEOUT_S
+        at = start
+        try:
+            while at < end:
+                message = self._consumer.poll(max(0.0, deadline - time.monotonic()))
+                if message is None:
+                    raise KafkaError(
+                        f"a transaction on partition {node} of topic {topic} stays open, as of a killed service with a "
+                        "checkpoint of its own: start again when it has timed out"
+                    )
+                error = message.error()
+                if error is None:
+                    yield message
+                elif error.code() == ClientError._PARTITION_EOF:
+                    at = message.offset() or 0
+                else:
+                    raise KafkaException(error)
+        finally:
+            self._consumer.unassign()

@@ -1,0 +1,81 @@
+"""The transactional sink as Spark runs it: the last operator writes, and what comes after it is nothing."""
+
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from balajoin import topics
+from balajoin.clients import librdkafka_options
+from balajoin.errors import ConfigError, Problem
+from balajoin.output import to_records
+from balajoin.settings import JoinSettings, Kafka, Output
+from balajoin.sinks.marker import deciding
+from balajoin.sinks.transaction import Target, take_over
+from balajoin.sinks.writer import PLANNED, WRITTEN, Writer
+
+
+def write_exactly_once(
+    joined: DataFrame, *, kafka: Kafka, output: Output, settings: JoinSettings, checkpoint: str
+) -> DataStreamWriter:
+    """Results of `balajoin.join` to `output.topic`, each of them once for consumers that read committed records.
+
+    Returns Spark's writer, to be given a `processingTime` trigger and started. Between the join and this there may only
+    be what looks at each row by itself (select, filter, …): a repeated batch must find every row on the same node.
+    """
+    if output.commit_topic is None:
+        raise ConfigError([Problem("output.delivery", "is not exactly-once", 'delivery = "exactly-once"')])
+    counts = topics.partition_counts(kafka, [output.commit_topic])
+    problem = commit_topic_problem(output.commit_topic, counts[output.commit_topic], settings.nodes)
+    if problem:
+        raise ConfigError([problem])
+    target = Target(output.topic, output.commit_topic, tuple(sorted(librdkafka_options(kafka).items())))
+    writer = Writer(target, deciding(settings))
+    _require_settings_of_last_batch(joined.sparkSession, checkpoint, writer, settings.nodes)
+    written = (
+        to_records(joined, output)
+        .withColumn(PLANNED, F.unix_millis(F.current_timestamp()))
+        .mapInArrow(writer.as_function(), WRITTEN)
+    )
+    return written.writeStream.format("noop").option("checkpointLocation", checkpoint)
+
+
+def commit_topic_problem(topic: str, partitions: int, nodes: int) -> Problem | None:
+    if partitions >= nodes:
+        return None
+    hint = f"each node has its own: kafka-topics.sh --alter --topic {topic} --partitions {nodes}"
+    return Problem("output.commit_topic", f"{topic} has {partitions} partitions for {nodes} nodes", hint)
+
+
+def _require_settings_of_last_batch(spark: SparkSession, checkpoint: str, writer: Writer, nodes: int) -> None:
+    """A batch that was cut short when some nodes had written their results, and others not, must go on as it began.
+
+    Taking over every node's transactional id first makes sure that no task of that time is still at it.
+    """
+    query, committed = _last_commit(spark, checkpoint)
+    if query is None:
+        return
+    for node in range(nodes):
+        take_over(writer.target, query, node)
+    for node in range(nodes):
+        marker = writer.target.last_marker(query, node)
+        if marker is not None and marker.batch == committed + 1:
+            marker.require_settings(writer.settings)
+
+
+def _last_commit(spark: SparkSession, checkpoint: str) -> tuple[str | None, int]:
+    """The query's id and its last whole batch, as the checkpoint has them; none and -1 where there is nothing yet."""
+    jvm: Any = spark._jvm
+    streaming = jvm.org.apache.spark.sql.execution.streaming
+    path = jvm.org.apache.hadoop.fs.Path(checkpoint)
+    metadata = streaming.runtime.StreamMetadata.read(
+        jvm.org.apache.hadoop.fs.Path(path, "metadata"), spark._jsparkSession.sessionState().newHadoopConf()
+    )
+    if metadata.isEmpty():
+        return None, -1
+    commits = streaming.checkpointing.CommitLog(
+        spark._jsparkSession, jvm.org.apache.hadoop.fs.Path(path, "commits").toString(), True
+    )
+    last = commits.getLatestBatchId()
+    return metadata.get().id(), -1 if last.isEmpty() else last.get()

@@ -1,0 +1,101 @@
+"""What a node leaves behind with each batch that it writes, and what a repeated batch learns from it.
+
+A marker names the settings that decide which node makes which results: a batch of which some nodes have written their
+share can only be finished under the same ones.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from balajoin.errors import StateError
+from balajoin.settings import JoinSettings
+
+VERSION = 1
+_WRITE_AGAIN = "name a new output.commit_topic to write its results again, with the same ids"
+# They move no result from one node to another, and after a crash they may be what has to change.
+_FREE_TO_CHANGE = {"dead_letter_topic", "late_topic", "control_topic", "replica_topic", "max_rows_per_batch"}
+_SHOWN_CHARACTERS = 64
+
+
+@dataclass(frozen=True)
+class Marker:
+    """`planned_ms` is the batch's time, which the checkpoint keeps with its offsets: planned anew, it has another."""
+
+    query: str
+    node: int
+    batch: int
+    planned_ms: int
+    rows: int = 0
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def key(self) -> bytes:
+        """The topic is compacted by it."""
+        return key_of(self.query, self.node)
+
+    def to_json(self) -> bytes:
+        return json.dumps({"version": VERSION, **asdict(self)}, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_json(cls, value: bytes | None) -> "Marker":
+        try:
+            fields = json.loads(value or b"")
+            version = fields.pop("version")
+            if version == VERSION:
+                return cls(**fields)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise StateError("a marker on the commit topic is damaged: see who may write to it") from None
+        raise StateError(f"the commit topic holds markers of format {version}: run the balajoin that wrote them")
+
+    def is_repeated_by(self, now: "Marker") -> bool:
+        """Whether the rows of `now` are out already. Raises where they are neither all out nor all still to come."""
+        if now.batch > self.batch:
+            return False
+        if (now.batch, now.planned_ms) != (self.batch, self.planned_ms):
+            raise StateError(
+                f"node {self.node} has already written a batch {self.batch} other than this one: the checkpoint is "
+                f"older than the results. Go on with its newest copy, or {_WRITE_AGAIN}"
+            )
+        self.require_settings(now.settings)
+        return True
+
+    def require_settings(self, settings: Mapping[str, str]) -> None:
+        for name in sorted(self.settings.keys() | settings.keys()):
+            was, is_now = self.settings.get(name, "not set"), settings.get(name, "not set")
+            if was != is_now:
+                raise StateError(
+                    f"batch {self.batch} was cut short when join.{name} was {was}, and part of it is written; it is "
+                    f"{is_now} now. Start once as it was, or {_WRITE_AGAIN}"
+                )
+
+    def require_rows(self, rows: int) -> None:
+        if rows != self.rows:
+            raise StateError(
+                f"node {self.node} wrote {self.rows} results of batch {self.batch}, and now has {rows}: settings, or "
+                f"what is between the join and its sink, changed in the middle of it. Go back, or {_WRITE_AGAIN}"
+            )
+
+
+def key_of(query: str, node: int) -> bytes:
+    return f"{query}/{node}".encode()
+
+
+def deciding(settings: JoinSettings) -> dict[str, str]:
+    """Those settings of a join that decide which results a batch has, and on which node."""
+    return dict(_flat(settings.model_dump(mode="json", by_alias=True, exclude=_FREE_TO_CHANGE)))
+
+
+def _flat(table: Mapping[str, object], prefix: str = "") -> list[tuple[str, str]]:
+    texts: list[tuple[str, str]] = []
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            texts.extend(_flat(value, f"{prefix}{name}."))
+        else:
+            texts.append((f"{prefix}{name}", _short(json.dumps(value))))
+    return texts
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARACTERS else f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:16]}"

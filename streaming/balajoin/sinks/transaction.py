@@ -1,0 +1,205 @@
+"""One attempt to write a node's results of one batch: all of them and their marker, or nothing.
+
+Kafka lets one producer at a time use a transactional id. Whoever opens it next ends the transaction that the one before
+left behind, and bars it from going on: what a marker says once the id is ours stays true until we write.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka import KafkaException, Producer
+
+from balajoin.clients import SILENT
+from balajoin.errors import BalaJoinError, KafkaError, StateError
+from balajoin.output import ID_HEADER
+from balajoin.sinks.commit_topic import Options, last_marker
+from balajoin.sinks.marker import Marker
+
+ID_PREFIX = "balajoin-"
+
+_ANSWER_S = 120.0
+_ABORT_S = 5.0
+_TIMEOUT_OPTION = "transaction.timeout.ms"
+_DEFAULTS = {
+    _TIMEOUT_OPTION: "600000",  # a transaction lasts as long as its node takes for the batch
+    "message.timeout.ms": "120000",
+    "message.max.bytes": "1000000000",  # the broker's limit decides, not the client's
+    "queue.buffering.max.kbytes": "65536",
+    "queue.buffering.max.messages": "1000000",
+    "linger.ms": "50",  # nothing waits for it: the end of the batch sends at once what is left
+    "partitioner": "murmur2_random",  # as Java's clients, Spark's sink among them, place a key
+    "reconnect.backoff.ms": "10",  # a producer is opened in 20 ms, with the default of 100 in 60
+    "reconnect.backoff.max.ms": "1000",
+}
+_TAKEN_OVER = (
+    ClientError._FENCED,
+    ClientError.INVALID_PRODUCER_EPOCH,
+    ClientError.PRODUCER_FENCED,
+    ClientError.INVALID_PRODUCER_ID_MAPPING,
+    ClientError.INVALID_TXN_STATE,
+)
+_ASK_FOR_THE_CAUSE = (ClientError._FATAL, ClientError._STATE)
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where results go; travels to the workers. `options` are librdkafka's, and may hold passwords."""
+
+    topic: str
+    commit_topic: str
+    options: Options = field(repr=False)
+
+    @property
+    def producer_options(self) -> dict[str, str]:
+        return {**_DEFAULTS, **dict(self.options)}
+
+    def last_marker(self, query: str, node: int) -> Marker | None:
+        return last_marker(self.options, self.commit_topic, query, node)
+
+
+def take_over(target: Target, query: str, node: int) -> Producer:
+    """From now on no other producer can commit anything for this node."""
+    options = {**target.producer_options, "transactional.id": _transactional_id(query, node)}
+    with _explained(target, query, node):
+        producer = Producer(options, logger=SILENT)
+        # Twice: the first answer replaces the connection it came by, and librdkafka then looks for the transaction's
+        # coordinator only every 500 ms.
+        for topic in (target.topic, target.commit_topic):
+            producer.list_topics(topic, timeout=_ANSWER_S)
+        producer.init_transactions(_ANSWER_S)
+        return producer
+
+
+class Transaction:
+    """`now` tells query, node, batch and settings. Nothing is opened before there is a row."""
+
+    def __init__(self, target: Target, now: Marker) -> None:
+        self._target = target
+        self._now = now
+        self._rows = 0
+        self._producer: Producer | None = None
+        self._earlier: Marker | None = None
+        self._began = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """Nobody ever sees what was not committed; to say so now lets readers go on."""
+        if self._producer is not None:
+            with suppress(KafkaException):
+                self._producer.abort_transaction(_ABORT_S)
+
+    def write(self, records: pa.RecordBatch) -> None:
+        """`records` has the columns key, value and id, all binary."""
+        if not self._rows:
+            self._begin()
+        self._rows += records.num_rows
+        if self._producer is not None:
+            with self._explained():
+                _produce(self._producer, self._target.topic, records)
+
+    def commit(self) -> int:
+        """The number of rows written: none where an earlier attempt has been through with it."""
+        if self._earlier is not None:
+            self._earlier.require_rows(self._rows)
+        if self._producer is None:
+            return 0
+        marker = replace(self._now, rows=self._rows)
+        with self._explained():
+            self._producer.produce(self._target.commit_topic, marker.to_json(), marker.key, marker.node)
+            _commit(self._producer)
+        self._producer = None
+        return self._rows
+
+    def _begin(self) -> None:
+        query, node = self._now.query, self._now.node
+        producer = take_over(self._target, query, node)
+        last = self._target.last_marker(query, node)
+        if last is not None and last.is_repeated_by(self._now):
+            self._earlier = last
+            return
+        self._began = time.monotonic()
+        producer.begin_transaction()
+        self._producer = producer
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        with _explained(self._target, self._now.query, self._now.node, self._began):
+            try:
+                yield
+            except KafkaException as error:
+                if self._producer is not None and error.args[0].code() in _ASK_FOR_THE_CAUSE:
+                    self._producer.commit_transaction(_ANSWER_S)  # cannot succeed any more, and says why
+                raise
+
+
+def _produce(producer: Producer, topic: str, records: pa.RecordBatch) -> None:
+    columns = (records.column(name).to_numpy(zero_copy_only=False) for name in ("key", "value", "id"))
+    for key, value, id_ in zip(*columns, strict=True):
+        while True:
+            try:
+                producer.produce(topic, value, key, headers=[(ID_HEADER, id_)])
+                break
+            except BufferError:
+                producer.poll(0.1)
+    producer.poll(0)
+
+
+def _commit(producer: Producer) -> None:
+    """Asked again where the broker did not answer in time; if it never does, the next attempt finds out what it did."""
+    deadline = time.monotonic() + _ANSWER_S
+    while True:
+        try:
+            producer.commit_transaction(max(1.0, deadline - time.monotonic()))
+            return
+        except KafkaException as error:
+            if not error.args[0].retriable() or time.monotonic() > deadline:
+                raise
+
+
+@contextmanager
+def _explained(target: Target, query: str, node: int, began: float | None = None) -> Iterator[None]:
+    try:
+        yield
+    except KafkaException as error:
+        raise _explanation(error.args[0], target, query, node, began) from None
+
+
+def _explanation(error: Any, target: Target, query: str, node: int, began: float | None) -> BalaJoinError:
+    code, reason = error.code(), error.str()
+    timeout_s = int(target.producer_options[_TIMEOUT_OPTION]) / 1000
+    if code in _TAKEN_OVER:
+        if began is not None and time.monotonic() - began >= timeout_s:
+            return KafkaError(
+                f"node {node} took longer for a batch than a transaction may last ({timeout_s:g} s): raise "
+                f'"{_TIMEOUT_OPTION}" under [kafka.librdkafka], or lower join.max_rows_per_batch'
+            )
+        return StateError(
+            f"another process writes the results of node {node} for the same checkpoint: stop it, or give it one "
+            "of its own"
+        )
+    if code == ClientError.INVALID_TRANSACTION_TIMEOUT:
+        return KafkaError(
+            f"the broker allows no transactions of {timeout_s:g} s: raise its transaction.max.timeout.ms, or lower "
+            f'"{_TIMEOUT_OPTION}" under [kafka.librdkafka]'
+        )
+    if code == ClientError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+        return KafkaError(
+            f"Kafka denies the transactional id {_transactional_id(query, node)}: allow Write and Describe on "
+            f'transactional ids with prefix {ID_PREFIX}, or set output.delivery = "at-least-once"'
+        )
+    if code == ClientError.MSG_SIZE_TOO_LARGE:
+        return KafkaError(f"a result is too large for topic {target.topic}: raise its max.message.bytes")
+    hint = f"Check that {target.commit_topic} is there too, and ACLs"
+    return KafkaError(f"cannot write results to topic {target.topic}: {reason}. {hint}")
+
+
+def _transactional_id(query: str, node: int) -> str:
+    return f"{ID_PREFIX}{query}-{node}"
