@@ -164,7 +164,10 @@ def test_what_cannot_be_rescaled_is_refused_in_one_line(
         change(spark, old, new, 3, settings(running), given)
     begun.unlink()
 
+    topics = "balajoin-topics.json"
+    (Path(old) / topics).write_text("{}")
     change(spark, old, new, 3, settings(running), given)
+    assert (Path(new) / topics).read_text() == "{}"
     running.place, running.nodes = "new", 4
     with pytest.raises(StateError, match=r"join\.nodes is 4, but the checkpoint .* was rescaled to 3"):
         running.run()
