@@ -18,8 +18,9 @@ from balajoin.checkpoints.summary import summary
 from balajoin.config import JoinSettings
 from balajoin.errors import StateError
 from balajoin.pins import pins
-from kafka_data import everything, send
-from pipeline import AFTER_MS, BEFORE_MS, Pipeline, rows
+from balajoin.sides import SIDES
+from kafka_data import Sent, everything, send
+from pipeline import AFTER_MS, BEFORE_MS, START, Pipeline, rows
 
 CONFIG = """\
 [kafka]
@@ -87,8 +88,37 @@ def test_a_join_goes_on_with_more_nodes_in_the_middle_of_pulls(pipeline: Callabl
     assert {node["node"] for node in told if node["probe_rows"] > 10} == {0, 1, 2}
 
 
+def test_rows_that_wait_for_a_match_go_on_waiting_under_fewer_nodes(pipeline: Callable[..., Pipeline]) -> None:
+    running = pipeline(type="full", nodes=3, lateness="1 h", skew={"threshold": 0.1, "lease": "1 s"})
+    for start in range(2):
+        for topic, seed_ in ((running.build.topic, start), (running.probe.topic, 100 + start)):
+            alone = [Sent(topic.encode(), b"%d" % n, START + (100 * start + n) * 1000, n % 2) for n in range(20)]
+            send(running.bootstrap, topic, [*rows(seed_, 200, first=100 * start), *alone])
+        running.run_a_batch()
+    given = settings(running)
+    change(
+        running.spark,
+        running.checkpoint,
+        str(running.folder / "new"),
+        2,
+        given,
+        pins(running.probe, running.build, given),
+    )
+    running.place, running.nodes, running.max_rows_per_batch = "new", 2, 2
+    for later in range(1, 13):  # the rows of the end are the same on both sides, so that none of them is ever alone
+        for topic in (running.build.topic, running.probe.topic):
+            at = START + later * 36_000_000
+            send(running.bootstrap, topic, [Sent(b"end", b"e", at, partition) for partition in range(2)])
+    running.run()
+    assert running.assert_equals_batch_join() > 1000
+    for side in SIDES:
+        assert running.results().filter(f"{side}_offset is null").count() >= 40
+    assert everything(running.bootstrap, running.late) == []
+
+
 def settings(running: Pipeline, **others: Any) -> JoinSettings:
     given = {
+        "type": running.type,
         "before": f"{BEFORE_MS} ms",
         "after": f"{AFTER_MS} ms",
         "nodes": running.nodes,
@@ -134,7 +164,10 @@ def test_what_cannot_be_rescaled_is_refused_in_one_line(
         change(spark, old, new, 3, settings(running), given)
     begun.unlink()
 
+    topics = "balajoin-topics.json"
+    (Path(old) / topics).write_text("{}")
     change(spark, old, new, 3, settings(running), given)
+    assert (Path(new) / topics).read_text() == "{}"
     running.place, running.nodes = "new", 4
     with pytest.raises(StateError, match=r"join\.nodes is 4, but the checkpoint .* was rescaled to 3"):
         running.run()

@@ -15,6 +15,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from balajoin import topics
+from balajoin.checkpoints.files import Folder
 from balajoin.errors import KafkaError, StateError
 from balajoin.settings import Config, Kafka
 
@@ -47,18 +48,23 @@ def verify(spark: SparkSession, config: Config) -> TopicIds:
     """The topics' ids, which are those that the checkpoint has read; raises if one of them was created anew since."""
     names, checkpoint = read_topics(config), config.run.checkpoint
     now = TopicIds(*topics.ids(config.kafka, names))
-    file = _CheckpointFile(spark, checkpoint)
-    written = file.read()
-    if written is not None:
+    folder = Folder(spark, checkpoint)
+    if folder.exists(_FILE):
         try:
-            known = TopicIds(**json.loads(written))
+            known = TopicIds(**json.loads(folder.read(_FILE)))
         except (TypeError, ValueError):
             raise StateError(f"{checkpoint}/{_FILE} is damaged: restore it, or remove it if no topic is new") from None
         _refuse(known.renewed(now), checkpoint)
         if known == now:
             return now
-    file.write(json.dumps(asdict(now)))
+    folder.write(_FILE, json.dumps(asdict(now)).encode(), replace=True)
     return now
+
+
+def pass_on(old: Folder, new: Folder) -> None:
+    """To a checkpoint that goes on where the other stopped."""
+    if old.exists(_FILE):
+        new.write(_FILE, old.read(_FILE), replace=True)
 
 
 def _refuse(renewed: Iterable[str], checkpoint: str) -> None:
@@ -88,26 +94,3 @@ class TopicWatch:
         elif not self._asked and time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + _LOOK_EVERY_S
             self._asked = self._describe(list(self._known.ids))
-
-
-class _CheckpointFile:
-    """A small file in the checkpoint, wherever Spark's file systems reach."""
-
-    def __init__(self, spark: SparkSession, checkpoint: str) -> None:
-        jvm: Any = spark._jvm
-        self._copy = jvm.org.apache.hadoop.io.IOUtils.copyBytes
-        self._bytes = jvm.java.io.ByteArrayOutputStream
-        self._path = jvm.org.apache.hadoop.fs.Path(checkpoint, _FILE)
-        self._files = self._path.getFileSystem(spark._jsc.hadoopConfiguration())
-
-    def read(self) -> str | None:
-        if not self._files.exists(self._path):
-            return None
-        content = self._bytes()
-        self._copy(self._files.open(self._path), content, 4096, True)
-        return str(content.toString("UTF-8"))
-
-    def write(self, text: str) -> None:
-        sink = self._files.create(self._path, True)
-        sink.write(bytearray(text.encode()))
-        sink.close()

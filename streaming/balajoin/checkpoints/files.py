@@ -34,8 +34,8 @@ class Folder:
         finally:
             stream.close()
 
-    def write(self, name: str, content: bytes) -> None:
-        stream = self._system.create(self._path(name), False)
+    def write(self, name: str, content: bytes, *, replace: bool = False) -> None:
+        stream = self._system.create(self._path(name), replace)
         try:
             stream.write(bytearray(content))
         finally:

@@ -5,6 +5,7 @@ had not, are joined here: the results are owed. Which they are, and why no other
 nothing on its way any more, rows that were held back only for that are decided too, in types of joins that do so.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balajoin.blocks import concat, decode, longs
+from balajoin.blocks import concat, decode, longs, pieces
 from balajoin.compute import head, index, pairs
 from balajoin.compute.home import in_fragment
 from balajoin.compute.lonely import Mask, marks, positions
@@ -49,6 +50,13 @@ class _Stored:
 
     def only(self, which: Mask) -> "Sequence[_Stored]":
         return [_Stored(self.node, self.is_new, self.shelf, rows) for rows in _some(self.rows, which)]
+
+
+@dataclass(frozen=True)
+class _Guests:
+    node: int
+    shelf: Shelf
+    rows: pa.Table
 
 
 class Leftovers:
@@ -107,18 +115,12 @@ class Leftovers:
                 yield from (pairs.alone(side, rows) for rows in _some(stored.rows, due))
 
     def _on_their_way(self) -> Iterator[pa.Table]:
-        shelves: tuple[Shelf, ...] = ("probe", "fragment", "lonely_probe")
-        guests = [
-            guest
-            for shelf in shelves
-            for stored in self._stored(shelf)
-            for guest in stored.only(~self._is_at_home(stored) & self._may_meet(stored))
-        ]
+        guests = list(self._guests())
         if not guests:
             return
         hashes = np.unique(np.concatenate([longs(guest.rows, "hash") for guest in guests]))
         had = self._build_rows_had(hashes)
-        shelves = ("build", "lonely_build", "overdue_build")
+        shelves: tuple[Shelf, ...] = ("build", "lonely_build", "overdue_build")
         for stored in (stored for shelf in shelves for stored in self._stored(shelf)):
             wanted = self._is_at_home(stored) & self._may_meet(stored) & np.isin(longs(stored.rows, "hash"), hashes)
             for build in stored.only(wanted):
@@ -126,7 +128,17 @@ class Leftovers:
                 for guest in guests:
                     yield from self._join(guest, build, lookup, self._missed(guest, build, had[guest.node]))
 
-    def _join(self, guest: _Stored, build: _Stored, lookup: index.Index, missed: Mask) -> Iterator[pa.Table]:
+    def _guests(self) -> Iterator[_Guests]:
+        """Probe rows away from home."""
+        found: dict[tuple[int, Shelf], list[pa.Table]] = defaultdict(list)
+        shelves: tuple[Shelf, ...] = ("probe", "fragment", "lonely_probe")
+        for stored in (stored for shelf in shelves for stored in self._stored(shelf)):
+            away = ~self._is_at_home(stored) & self._may_meet(stored)
+            found[stored.node, stored.shelf].extend(_some(stored.rows, away))
+        for (node, shelf), tables in found.items():
+            yield from (_Guests(node, shelf, rows) for rows in pieces(tables))
+
+    def _join(self, guest: _Guests, build: _Stored, lookup: index.Index, missed: Mask) -> Iterator[pa.Table]:
         if not missed.any():
             return
         window, kind = self._spec.window("probe"), self._spec.kind
@@ -147,7 +159,7 @@ class Leftovers:
             if build.shelf != "build":
                 self._mark("build", marks(build.rows, np.unique(theirs[unmet])))
 
-    def _missed(self, guest: _Stored, build: _Stored, had: Longs) -> Mask:
+    def _missed(self, guest: _Guests, build: _Stored, had: Longs) -> Mask:
         """Which build rows of a home had not reached the guest's node.
 
         What a node had is still there unless it was too old to keep. Of what is older, only rows that came to their

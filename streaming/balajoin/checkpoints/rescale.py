@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from balajoin import topic_ids
 from balajoin.checkpoints import reading, seed
 from balajoin.checkpoints.files import Folder
 from balajoin.checkpoints.leftovers import Entry, last_batch
@@ -74,8 +75,13 @@ def change(
     )
     states = rehomed(old.states, Rescale(old.nodes, old.batch, spec))
     sources = {source: rescaled(state, nodes) for source, state in old.sources.items()}
+
+    def finish() -> None:
+        _refuse_moved(spark, old)
+        topic_ids.pass_on(Folder(spark, location), target)
+
     try:
-        seed.write(target, states, nodes, old.offsets, sources, lambda: _refuse_moved(spark, old))
+        seed.write(target, states, nodes, old.offsets, sources, finish)
     except BaseException:
         target.delete()
         raise

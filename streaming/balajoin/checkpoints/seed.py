@@ -60,9 +60,9 @@ def write(
     nodes: int,
     offsets: Mapping[Input, Offsets],
     sources: Mapping[int, bytes],
-    last_look: Callable[[], None],
+    finish: Callable[[], None],
 ) -> None:
-    """The manifest comes last, after `last_look` had nothing against it: without it nothing starts from here."""
+    """The manifest comes last, after `finish`: without it nothing starts from here."""
     place = folder.within(_NODES)
     states.write.parquet(place)
     owing = states.sparkSession.read.parquet(place).filter("number < -1").limit(1).count() > 0
@@ -72,7 +72,7 @@ def write(
         "owing": owing,
         "sources": {str(source): state for source, state in sources.items()},
     }
-    last_look()
+    finish()
     folder.write(_MANIFEST, codec.encode("seed", _VERSION, content))
 
 
