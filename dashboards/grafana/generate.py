@@ -288,6 +288,13 @@ OVERVIEW: dict[str, list[Panel]] = {
             bounds=FROM_ZERO,
         ),
         lines(
+            "Rows without a match yet",
+            "Of outer and anti joins: rows that become results of their own unless a match comes.",
+            PLAIN,
+            (total("balajoin_waiting_rows", "join"), "{{join}}"),
+            bounds=FROM_ZERO,
+        ),
+        lines(
             "State size",
             "Bytes that each node stores, uncompressed.",
             BYTES,

@@ -34,7 +34,9 @@ def _histogram(name: str, help_: str, *buckets: float) -> Metric:
 # --- what runs --------------------------------------------------------------------------------------------------------
 
 BUILD_INFO = _gauge("balajoin_build_info", "Always 1; which software runs.", "version", "pyspark", "python")
-JOIN_INFO = _gauge("balajoin_join_info", "Always 1; what is joined, and how.", "policy", "probe_topic", "build_topic")
+JOIN_INFO = _gauge(
+    "balajoin_join_info", "Always 1; what is joined, and how.", "type", "policy", "probe_topic", "build_topic"
+)
 START = _gauge("balajoin_start_timestamp_seconds", "When this process began to run the join.")
 NODES = _gauge("balajoin_nodes", "Nodes (state partitions) of the join.")
 EXECUTORS = _gauge("balajoin_executors", "Spark executors at the end of the last batch; the driver in local mode.")
@@ -93,6 +95,9 @@ DELAYED = _counter("balajoin_delayed_shipments_total", "Shipments that came late
 
 STATE_ROWS = _gauge("balajoin_state_rows", "Rows that the node stores.", "node")
 STATE_BYTES = _gauge("balajoin_state_bytes", "Bytes of them, uncompressed, as in the local files.", "node")
+WAITING_ROWS = _gauge(
+    "balajoin_waiting_rows", "Stored rows of an outer join that may yet meet their first match.", "node"
+)
 WATERMARK = _gauge("balajoin_watermark_timestamp_seconds", "Event time that the stream has reached.", "stream")
 INPUT_LAG = _gauge("balajoin_input_lag_records", "Records in the topic that were still unread.", "stream")
 BATCH_SECONDS = _histogram(

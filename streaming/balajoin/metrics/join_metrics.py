@@ -100,7 +100,7 @@ class JoinMetrics:
 
     def _begin(self, settings: JoinSettings) -> None:
         self._set(catalogue.BUILD_INFO, 1, _version(), pyspark.__version__, platform.python_version())
-        self._set(catalogue.JOIN_INFO, 1, settings.policy, self._topics["probe"], self._topics["build"])
+        self._set(catalogue.JOIN_INFO, 1, settings.type, settings.policy, self._topics["probe"], self._topics["build"])
         self._set(catalogue.START, time.time())
         self._set(catalogue.NODES, settings.nodes)
         self._set(catalogue.BALANCE_LIMIT, settings.skew.balance)
@@ -165,6 +165,7 @@ class JoinMetrics:
         self._set(catalogue.PINS, told.pins, node)
         self._set(catalogue.STATE_ROWS, told.stored_rows, node)
         self._set(catalogue.STATE_BYTES, told.stored_bytes, node)
+        self._set(catalogue.WAITING_ROWS, told.waiting_rows, node)
         for batches, keys in enumerate(told.pull_waits):
             self._observe(catalogue.PULL_BATCHES, batches, keys)
             before = self._ended.get(report.batch - batches)
