@@ -1,9 +1,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+EXAMPLES ?= 5000
+# Debian packages, each by a program of it
+TOOLS := promtool=prometheus docker-compose=docker-compose chromium=chromium chromedriver=chromium-driver
 
 .DEFAULT_GOAL := help
-.PHONY: help venv java lint test demo bench clean
+.PHONY: help venv java tools lint test fuzz demo bench soak clean
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -23,13 +26,25 @@ $(STAMP): pyproject.toml
 java: $(STAMP)
 	@$(BIN)/python -c 'import sys; from balajoin.broker.java import problem; sys.exit(problem())'
 
+tools:  ## Install Debian's Prometheus, docker-compose and Chromium, which some tests run (as root)
+	@missing=""; for tool in $(TOOLS); do \
+		command -v "$${tool%%=*}" >/dev/null || missing="$$missing $${tool#*=}"; done; \
+	[ -z "$$missing" ] && exit 0; \
+	[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+		|| { echo "not installed:$$missing; run make tools as root, on Debian or Ubuntu" >&2; exit 1; }; \
+	echo "installing$$missing"; export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1; \
+	apt-get update -qq && apt-get install -qq --no-install-recommends $$missing >/dev/null  # RUNLEVEL: starts nothing
+
 lint: $(STAMP)  ## Check style and types
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
 
-test: java lint  ## Check style and types, then run all tests
+test: java lint $(if $(CI),tools)  ## Check style and types, then run all tests
 	@$(BIN)/pytest
+
+fuzz: $(STAMP)  ## Try bad files, records and state with many more examples (EXAMPLES=5000, some minutes)
+	@BALAJOIN_FUZZ=$(EXAMPLES) $(BIN)/pytest tests/test_bad_files.py tests/test_bad_records.py tests/test_bad_state.py
 
 demo: java  ## Join two skewed streams in a broker of its own and watch it
 	@$(BIN)/balajoin demo
@@ -41,6 +56,10 @@ bench: java  ## Measure throughput against Spark's own join, state, and what eac
 	@$(BIN)/python benchmarks/policies.py
 	@$(BIN)/python benchmarks/policies_kafka.py
 	@$(BIN)/python benchmarks/routing.py
+	@$(BIN)/python benchmarks/metrics.py
+
+soak: java  ## Join under load while random things break, for minutes; longer with SOAK="--minutes 60"
+	@cd tests && ../$(BIN)/python -m soak $(SOAK)
 
 clean:  ## Remove everything made here; the jars stay in the cache
 	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist artifacts

@@ -6,17 +6,18 @@ start how far the control topic is read. The first round warms up and is not cou
 
 All nodes share this machine's cores, so that rows/s show what a policy costs more than what its balance gains; signals
 and their answers take two small batches more at the end.
-Figures are of the batches' own statistics, see `balajoin.observed`; columns as in `policies`, but replicas are
-compressed here, and B is of the rows that a policy sent as skewed.
+Figures are of the batches' own statistics, see `balajoin.report`; columns as in `policies`, but replicas are
+compressed here, and B is of the rows that a policy sent as skewed. With `--record DIR` the last round of each
+distribution is recorded for `balajoin plot`, as are the pictures in docs/.
 """
 
 import argparse
-import json
 import statistics
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from pathlib import Path
+from typing import get_args
 
 from bench import PARTITIONS, checkpoint, create_topics, kafka, machine, preload, session
 from contenders import VALUE
@@ -26,14 +27,17 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from balajoin import clients, observed, output, query
+from balajoin import clients, output, query
 from balajoin.config import JoinSettings, Kafka, Output, Skew, Stream
+from balajoin.live.recording import Recording
+from balajoin.live.telling import Telling
+from balajoin.report import BatchReport, Reports
 from balajoin.routing.rule import PolicyName
 
 _NODES = 4
 _SPAN_MS = 600_000
 _POLICIES: tuple[PolicyName, ...] = get_args(PolicyName)
-_DISTRIBUTIONS = {"z = 0": 0.0, "z = 1.25": 1.25, "one hot key": None}
+_DISTRIBUTIONS = {"uniform": 0.0, "zipf-1.25": 1.25, "one-key": None}
 
 
 @dataclass
@@ -45,19 +49,17 @@ class Run:
     busy: list[int] = field(default_factory=lambda: [0] * _NODES)
     skewed: list[int] = field(default_factory=lambda: [0] * _NODES)
 
-    def add(self, progress: Any) -> None:
-        self.totals["batches"] += bool(progress["numInputRows"])
-        sources, nodes = observed.values(progress, observed.SOURCES), observed.values(progress, observed.NODES)
-        self.totals.update({kind: sources.get(kind) or 0 for kind in ("probe_bytes", "build_bytes")})
-        for noted in _noted(sources, "source_"):
-            self.totals["signals"] += noted["signals"]
-            self.skewed = [rows + more for rows, more in zip(self.skewed, noted["skewed_rows"], strict=True)]
-        for noted in _noted(nodes, "node_"):
-            node = noted["node"]
-            self.totals.update({kind: noted[kind] for kind in ("replica_bytes", "pulls")})
-            self.taken[node] += noted["probe_rows"] + noted["build_rows"] + noted["replica_rows"]
-            self.pairs[node] += noted["pairs"]
-            self.busy[node] += noted["busy_us"]
+    def add(self, report: BatchReport) -> None:
+        self.totals["batches"] += any(read.rows for read in report.inputs)
+        self.totals.update({f"{kind}_bytes": sent for kind, sent in report.traffic.items()})
+        for source in report.sources:
+            self.totals["signals"] += source.signals
+            self.skewed = [rows + more for rows, more in zip(self.skewed, source.skewed_rows, strict=True)]
+        for node in report.nodes:
+            self.totals["pulls"] += node.pulls
+            self.taken[node.node] += node.probe_rows + node.build_rows + node.replica_rows
+            self.pairs[node.node] += node.pairs
+            self.busy[node.node] += node.busy_us
 
 
 def main() -> None:
@@ -65,18 +67,22 @@ def main() -> None:
     console = Console(width=170)
     rows = options.probe + options.build
     with kafka() as servers, session() as spark, Progress(console=console, transient=True) as progress:
-        create_topics(servers, "build", "out", "dead", "late", *(f"probe-{at}" for at in range(len(_DISTRIBUTIONS))))
+        create_topics(servers, "build", "out", "dead", "late", *(f"probe-{name}" for name in options.distributions))
         preload(servers, "build", options.build, options.keys, None, _SPAN_MS, seed=0)
-        task = progress.add_task("", total=len(_DISTRIBUTIONS) * (options.rounds + 1) * len(options.policies))
-        for at, (name, exponent) in enumerate(_DISTRIBUTIONS.items()):
+        task = progress.add_task("", total=len(options.distributions) * (options.rounds + 1) * len(options.policies))
+        for name in options.distributions:
+            exponent = _DISTRIBUTIONS[name]
             keys, zipf = (1, 0.0) if exponent is None else (options.keys, exponent)
-            preload(servers, f"probe-{at}", options.probe, keys, zipf, _SPAN_MS, seed=1)
+            preload(servers, f"probe-{name}", options.probe, keys, zipf, _SPAN_MS, seed=1)
             runs: dict[PolicyName, list[Run]] = {policy: [] for policy in options.policies}
             for round_ in range(options.rounds + 1):
                 for policy in options.policies:
                     progress.update(task, description=f"{name}: {policy}")
-                    control = f"{policy}-{at}-{round_}"
-                    run = _run(spark, servers, f"probe-{at}", policy, options.probe // options.batches, control)
+                    control = f"{policy}-{name}-{round_}"
+                    record = options.record / f"{name}.jsonl" if options.record and round_ == options.rounds else None
+                    run = _run(
+                        spark, servers, f"probe-{name}", policy, options.probe // options.batches, control, record
+                    )
                     if round_:
                         runs[policy].append(run)
                     progress.advance(task)
@@ -84,7 +90,15 @@ def main() -> None:
     console.print(f"{options.probe:,} probe and {options.build:,} build rows; {machine()}")
 
 
-def _run(spark: SparkSession, servers: Kafka, probe: str, policy: PolicyName, batch_rows: int, name: str) -> Run:
+def _run(
+    spark: SparkSession,
+    servers: Kafka,
+    probe: str,
+    policy: PolicyName,
+    batch_rows: int,
+    name: str,
+    record: Path | None,
+) -> Run:
     # bppr is told what is true at Zipf 1.25: the dozen most frequent keys exceed θ.
     given = tuple(f"k{number:08d}" for number in range(12)) if policy == "bppr" else ()
     create_topics(servers, f"control-{name}", f"replicas-{name}")
@@ -116,14 +130,20 @@ def _run(spark: SparkSession, servers: Kafka, probe: str, policy: PolicyName, ba
         )
         running.processAllAvailable()
         run = Run(time.perf_counter() - began)
-        for progress in running.recentProgress:
-            run.add(progress)
+        tell = Telling(
+            name,
+            policy=policy,
+            nodes=_NODES,
+            epsilon=settings.skew.balance,
+            half_life_ms=settings.skew.half_life_ms,
+            inputs=(probe, "build"),
+            listeners=[Recording(record).add] if record else [],
+        )
+        for report in Reports(running).new():
+            run.add(report)
+            tell(report)
         running.stop()
     return run
-
-
-def _noted(values: dict[str, Any], prefix: str) -> list[dict[str, Any]]:
-    return [json.loads(text) for name, text in values.items() if name.startswith(prefix) and text]
 
 
 def _table(title: str, runs: dict[PolicyName, list[Run]], rows: int) -> Table:
@@ -164,6 +184,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--keys", type=int, default=60_000)
     parser.add_argument("--batches", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--distributions", nargs="+", choices=_DISTRIBUTIONS, default=list(_DISTRIBUTIONS))
+    parser.add_argument("--record", type=Path, metavar="DIR", help="write a file for each distribution there")
     parser.add_argument("--policies", nargs="+", choices=_POLICIES, default=_POLICIES)
     return parser.parse_args()
 

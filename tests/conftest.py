@@ -1,5 +1,6 @@
 """A broker, topics and a Spark session for whoever asks. Imports are inside, so that pure tests start at once."""
 
+import logging
 import os
 import shutil
 import uuid
@@ -16,12 +17,26 @@ if TYPE_CHECKING:
 
     from balajoin.broker import EmbeddedKafka
     from pipeline import Pipeline
+    from secured import SecuredBroker
 
 settings.register_profile("local", deadline=None, print_blob=True)
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+if examples := os.environ.get("BALAJOIN_FUZZ"):
+    settings.register_profile("fuzz", settings.get_profile("local"), max_examples=int(examples))
+    settings.load_profile("fuzz")
 
 _VISIBLE_WITHIN_S = 10
+
+
+@pytest.fixture
+def untouched_logging(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of the command line, which sets up how the process logs."""
+    for name in (None, "balajoin"):
+        logger = logging.getLogger(name)
+        monkeypatch.setattr(logger, "handlers", list(logger.handlers))
+        monkeypatch.setattr(logger, "propagate", logger.propagate)
+        monkeypatch.setattr(logger, "level", logger.level)
 
 
 @pytest.fixture(scope="session")
@@ -98,3 +113,12 @@ def pipeline(
 
     yield make
     shutil.rmtree(tmp_path, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SecuredBroker"]:
+    """A broker that wants TLS and a login, and has an authorizer."""
+    from secured import secured_broker
+
+    with secured_broker(tmp_path_factory.mktemp("secured")) as running:
+        yield running

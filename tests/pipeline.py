@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,11 @@ class Pipeline:
     lateness: str = "10 min"
     idle_after: str = "1 min"
     max_rows_per_batch: int | None = None
+    place: str = "checkpoint"
+
+    @property
+    def checkpoint(self) -> str:
+        return str(self.folder / self.place)
 
     @property
     def kafka(self) -> Kafka:
@@ -77,15 +83,17 @@ class Pipeline:
             kafka=self.kafka,
             settings=settings,
             cache_dir=str(self.cache),
+            checkpoint=self.checkpoint,
             hash_bits=self.hash_bits,
         )
 
-    def start(self) -> StreamingQuery:
+    def start(self, **trigger: Any) -> StreamingQuery:
         return (
             self.joined()
             .writeStream.format("parquet")
-            .option("path", str(self.folder / "results"))
-            .option("checkpointLocation", str(self.folder / "checkpoint"))
+            .option("path", str(self.folder / "results" / self.place))
+            .option("checkpointLocation", self.checkpoint)
+            .trigger(**(trigger or {"processingTime": "0 seconds"}))
             .start()
         )
 
@@ -96,8 +104,14 @@ class Pipeline:
         query.stop()
         return [progress for progress in query.recentProgress if "addBatch" in progress["durationMs"]]
 
+    def run_a_batch(self) -> None:
+        """Everything that is in the topics now. What the batch publishes stays unread."""
+        self.start(availableNow=True).awaitTermination()
+
     def results(self) -> DataFrame:
-        return self.spark.read.parquet(str(self.folder / "results"))
+        """Of all checkpoints: the sink of each has a folder of its own, because it knows batches by their number."""
+        parts = [self.spark.read.parquet(str(part)) for part in (self.folder / "results").iterdir()]
+        return reduce(DataFrame.unionAll, parts)
 
     def batch_join(self) -> DataFrame:
         def side(stream: Stream, name: str) -> DataFrame:

@@ -67,6 +67,9 @@ class Memory(dict[int, bytes]):
     def remove(self, number: int) -> None:
         del self[number]
 
+    def items(self):
+        return [(number, block) for number, block in super().items() if number >= 0]
+
     def copy(self) -> "Memory":
         return Memory(self, self.used)
 

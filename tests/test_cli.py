@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 
 from balajoin import cli
+from balajoin.address import Address
 from balajoin.broker.jars import default_cache
 from balajoin.config import Config
 from balajoin.errors import BalaJoinError, ConfigError, KafkaError, Problem, SetupError
+
+pytestmark = pytest.mark.usefixtures("untouched_logging")
 
 SECRET = "s3cret-hunter2"
 TEXT = """\
@@ -28,15 +31,6 @@ topic = "joined"
 [run]
 checkpoint = "/var/lib/balajoin"
 """
-
-
-@pytest.fixture(autouse=True)
-def _untouched_logging(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (None, "balajoin"):
-        logger = logging.getLogger(name)
-        monkeypatch.setattr(logger, "handlers", list(logger.handlers))
-        monkeypatch.setattr(logger, "propagate", logger.propagate)
-        monkeypatch.setattr(logger, "level", logger.level)
 
 
 @pytest.fixture
@@ -173,7 +167,8 @@ def test_demo_needs_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeModule(monkeypatch, "demo", main=main)
     monkeypatch.setenv("BALAJOIN_CACHE", "/somewhere")
     assert cli.main(["demo", "--seconds", "5", "--rate", "100"]) == 0
-    assert calls == [{"seconds": 5, "rate": 100, "cache": Path("/somewhere"), "verbose": False}]
+    told = {"seconds": 5, "rate": 100, "page": Address("127.0.0.1", 0), "record": None}
+    assert calls == [{**told, "cache": Path("/somewhere"), "verbose": False}]
 
 
 def test_ctrl_c_elsewhere_ends_without_a_trace(

@@ -7,9 +7,10 @@ import os
 import random
 import shutil
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import get_args
 from unittest.mock import patch
@@ -19,7 +20,10 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from balajoin.checkpoints.leftovers import Entry
+from balajoin.checkpoints.rehome import Rescale
 from balajoin.compute.batch import Inputs
+from balajoin.compute.head import HEAD
 from balajoin.compute.join import Arrival, Node
 from balajoin.compute.spec import JoinSpec, JoinType
 from balajoin.control import records
@@ -29,14 +33,13 @@ from balajoin.routing import policies
 from balajoin.routing.matrix import matrix
 from balajoin.routing.policies import Assignment, HotKey, Policy
 from balajoin.routing.rule import PolicyName, SkewRule
-from balajoin.routing.source import Source
+from balajoin.routing.source import Source, rescaled
 from balajoin.sides import SECTIONS, SIDES, Side, side_of
 from oracle import Result, Row, interval_join, join
 from strategies import KEYS, SECOND, Memory, hash_of, results_of, rows_of, table
 
 HOUR = 3600 * SECOND
 MEMORY_DISK = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-JOIN = "0b2f"
 
 
 @dataclass
@@ -169,6 +172,8 @@ class Schedule:
     ends_quietly: bool
     """Time goes on by ticks in the end, not by rows."""
     batches: tuple[Batch, ...]
+    rescale: tuple[int, int] | None
+    """Before this batch the join is stopped, and goes on with so many nodes."""
 
 
 def usually(value, *others):
@@ -223,6 +228,54 @@ def schedules(draw: st.DrawFn, type_: JoinType) -> Schedule:
         part_bytes=draw(st.sampled_from([60, 60, 1 << 20])),
         ends_quietly=draw(st.booleans()),
         batches=tuple(draw(st.lists(batches, min_size=1, max_size=12))),
+        rescale=draw(st.none() | st.tuples(st.integers(1, 9), st.sampled_from([1, 2, 3, 4, 6]))),
+    )
+
+
+@st.composite
+def rescaled_schedules(draw: st.DrawFn, type_: JoinType) -> Schedule:
+    """Stopped while a hot key's build rows, which lag, are on their way to guests: some are old, some came just now."""
+    before, width = draw(st.sampled_from([0, 1, 5])) * SECOND, draw(st.sampled_from([1, 3])) * SECOND
+    partitions: dict[Side, int] = {"probe": draw(st.integers(1, 2)), "build": 1}
+    sends = st.sampled_from(SIDES).flatmap(
+        lambda side: st.builds(
+            Send,
+            side=st.just(side),
+            partition=st.integers(0, partitions[side] - 1),
+            key=usually(KEYS[1], KEYS[2]),
+            jitter=usually(0.0, 0.9),
+            early=usually(0.0, 0.5),
+        )
+    )
+    batches = st.builds(
+        Batch,
+        sends=st.lists(sends, min_size=1, max_size=8).map(tuple),
+        passed=st.sampled_from([SECOND, SECOND // 2, 2 * SECOND, 5 * SECOND]),
+    )
+    drawn = tuple(draw(st.lists(batches, min_size=4, max_size=10)))
+    return Schedule(
+        spec=JoinSpec(
+            nodes=draw(st.sampled_from([2, 3])),
+            before_us=before,
+            after_us=width - before,
+            lateness_us=draw(st.sampled_from([0, 1])) * SECOND,
+            idle_after_ms=1 << 40,
+            sources=partitions,
+            pins={},
+            type=type_,
+        ),
+        lags={"probe": (0, 0), "build": (draw(st.sampled_from([0, 3, 8])) * SECOND,)},
+        lease_us=draw(st.sampled_from([1, SECOND, HOUR])),
+        stragglers=False,
+        policy=None,
+        choices=draw(st.sampled_from(["s", "hs", "f"] if type_ == "inner" else ["s", "hs"])),
+        broadcasts=draw(st.booleans()),
+        hashes=1 << 32,
+        seed=draw(st.integers(0, 1 << 20)),
+        part_bytes=1 << 20,
+        ends_quietly=draw(st.booleans()),
+        batches=drawn,
+        rescale=(draw(st.integers(2, len(drawn) - 1)), draw(st.sampled_from([1, 2, 3]))),
     )
 
 
@@ -231,6 +284,7 @@ class Cluster:
         self.schedule, self.spec, self.cache = schedule, schedule.spec, cache
         self.rng = random.Random(schedule.seed)
         self.topics = Topics()
+        self.join = "0b2f"
         self.sources = [
             Source(number, self.spec.nodes, self.spec.lateness_us, schedule.lease_us, self.policy(number))
             for number in range(max(self.spec.sources.values()))
@@ -246,14 +300,13 @@ class Cluster:
         self.batch = 0
         self.guests_pairs = 0
 
-    def policy(self, number: int) -> Policy:
+    def policy(self, number: int, state: bytes | None = None) -> Policy:
         schedule, nodes = self.schedule, self.spec.nodes
         if schedule.policy is None:
             return Whim(nodes, schedule.seed + number, schedule.broadcasts, schedule.choices)
         skewed = tuple({hash_of(key, schedule.hashes) for key in KEYS[:2]})
-        return policies.make(
-            schedule.policy, nodes, number, SkewRule(keys=skewed, whole_rows=self.spec.type != "inner")
-        )
+        rule = SkewRule(keys=skewed, whole_rows=self.spec.type != "inner")
+        return policies.make(schedule.policy, nodes, number, rule, state)
 
     # --- one batch ----------------------------------------------------------------------------------------------------
 
@@ -288,9 +341,41 @@ class Cluster:
                         arrivals[node].append(Arrival(section, number, watermark, 0, parcel))
         return arrivals
 
+    def rescale(self, nodes: int) -> None:
+        """What a stopped join left becomes one of so many nodes. What it published and nobody read stays there."""
+        change = Rescale(self.spec.nodes, self.batch - 1, replace(self.spec, nodes=nodes))
+        scattered = defaultdict(list)
+        for node, (state, durable) in enumerate(zip(self.states, self.durables, strict=True)):
+            for number, block in ((HEAD, state), *dict.items(durable)):
+                if block is not None:
+                    for target, part in change.scatter(Entry(node, number, block)):
+                        scattered[target].append(Entry(node, number, part))
+        if not scattered:
+            return
+        gathered = [dict(change.gather(scattered[node])) for node in range(nodes)]
+        self.spec = change.spec
+        self.states = [state.pop(HEAD) for state in gathered]
+        self.durables = [Memory(state) for state in gathered]
+        self.nodes = [None] * nodes
+        self.sources = list(map(self.rescaled, self.sources))
+        self.batch = 0
+        self.join += "'"
+        owing = any(number < HEAD for state in gathered for number in state)
+        event(f"rescaled, with results on their way: {owing}")
+        if owing:
+            wake_up = Record("signal", records.wake_up_record().value.decode(), None)
+            self.topics.written.extend((node, wake_up) for node in range(nodes))
+
+    def rescaled(self, source: Source) -> Source:
+        number, nodes, (lateness_us, lease_us) = source.number, self.spec.nodes, (source.lateness_us, source.lease_us)
+        if self.schedule.policy is None:
+            return Source(number, nodes, lateness_us, lease_us, self.policy(number), source.latest)
+        state = rescaled(source.state(), nodes)
+        return Source.restore(number, nodes, lateness_us, lease_us, partial(self.policy, number), state)
+
     def step(self, batch: Batch) -> None:
         self.clock += batch.passed
-        stamp = Stamp(JOIN, self.batch)
+        stamp = Stamp(self.join, self.batch)
         unread = self.topics.written[self.topics.read :]
         self.topics.read = len(self.topics.written)
         arrivals = self.routed(batch, stamp)
@@ -299,10 +384,11 @@ class Cluster:
         if batch.rubbish:
             self.litter()
         for number in range(self.spec.nodes):
-            inputs = Inputs.read(stamp, (record for to, record in unread if to == number))
+            mine = [record for to, record in unread if to == number or (to >= self.spec.nodes and number == 0)]
+            inputs = Inputs.read(stamp, mine)
             inputs.arrivals = arrivals[number]
             inputs.ticks_ms = [] if batch.tick_ms is None else [batch.tick_ms]
-            if not any(inputs.of_node.values()):
+            if not any(inputs.of_node.values()) and not mine:
                 continue
             for _ in range(batch.lost_attempts):
                 self.lose(number, inputs, stamp)
@@ -346,7 +432,7 @@ class Cluster:
     def litter(self) -> None:
         """Records that nobody of this join wrote, or that it wrote in a life it gave up."""
         for to, record in list(self.topics.written[-3:]):
-            for old, new in ((f'"join":"{JOIN}"', '"join":"other"'), (f'"batch":{self.batch}', '"batch":1000')):
+            for old, new in ((f'"join":"{self.join}"', '"join":"other"'), (f'"batch":{self.batch}', '"batch":1000')):
                 if record.note:
                     self.topics.written.append(
                         (to, Record(record.section, record.note.replace(old, new, 1), record.block))
@@ -357,7 +443,10 @@ class Cluster:
     # --- the whole run ------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        for batch in self.schedule.batches:
+        at, nodes = self.schedule.rescale or (0, 0)
+        for number, batch in enumerate(self.schedule.batches):
+            if nodes and number == at:
+                self.rescale(nodes)
             self.step(batch)
         self.drain()
         assert self.schedule.stragglers or not self.late
@@ -440,7 +529,17 @@ def homes_of(row: Row, nodes: int, hashes: int) -> int:
 @pytest.mark.parametrize("type_", get_args(JoinType))
 @given(data=st.data())
 def test_no_pair_is_lost_or_repeated_wherever_rows_are_sent(type_, data):
-    schedule = data.draw(schedules(type_))
+    play(data.draw(schedules(type_)))
+
+
+@settings(max_examples=60)
+@pytest.mark.parametrize("type_", get_args(JoinType))
+@given(data=st.data())
+def test_no_pair_is_lost_or_repeated_by_a_rescale_while_rows_are_on_their_way(type_, data):
+    play(data.draw(rescaled_schedules(type_)))
+
+
+def play(schedule: Schedule) -> None:
     with tempfile.TemporaryDirectory(dir=MEMORY_DISK) as folder, ExitStack() as stack:
         stack.enter_context(patch.object(records, "_MAX_PART_BYTES", schedule.part_bytes))
         Cluster(schedule, Path(folder)).run()

@@ -60,6 +60,31 @@ def test_another_version_is_refused(written):
         codec.decode("node", 3, codec.encode("node", written, {}))
 
 
+UPGRADES = {
+    2: lambda content: {**content, "steps": [*content["steps"], 2]},
+    3: lambda content: {**content, "steps": [*content["steps"], 3]},
+}
+
+
+@pytest.mark.parametrize(("written", "steps"), [(2, [2, 3]), (3, [3]), (4, [])])
+def test_an_older_version_goes_through_all_steps_since(written, steps):
+    old = codec.encode("node", written, {"steps": [], "rows": np.arange(2)})
+    content = codec.decode("node", 4, old, UPGRADES)
+    assert content["steps"] == steps
+    assert content["rows"].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("written", [1, 5])
+def test_a_version_without_a_way_here_is_refused(written):
+    with pytest.raises(StateError, match=f"has version {written}, this balajoin reads versions 2 to 4: run the"):
+        codec.decode("node", 4, codec.encode("node", written, {"steps": []}), UPGRADES)
+
+
+def test_a_gap_between_versions_is_not_jumped():
+    with pytest.raises(StateError, match="has version 1, this balajoin reads versions 3 to 4"):
+        codec.decode("node", 4, codec.encode("node", 1, {"steps": []}), {1: UPGRADES[2], 3: UPGRADES[3]})
+
+
 ARRAYS = [
     np.array([], np.int64),
     np.array([1, -(1 << 63), (1 << 63) - 1], np.int64),

@@ -60,6 +60,7 @@ before = "1 day"
 after = "-2 h"
 lateness = "10s"
 idle_after = "1.5 min"
+max_ahead = "0 s"
 nodes = 16
 policy = "hash"
 dead_letter_topic = "dead"
@@ -120,6 +121,17 @@ def test_a_short_file_is_enough(tmp_path: Path) -> None:
     assert (config.run.trigger_ms, config.topics.partitions, config.spark) == (1_000, 4, {})
 
 
+@pytest.mark.parametrize("setting", ["probe.key", "build.time", "probe.value", "output.value"])
+def test_an_expression_with_a_secret_and_pages_that_would_show_it_are_refused(tmp_path: Path, setting: str) -> None:
+    section, _, name = setting.partition(".")
+    text = MINIMAL.replace(f"[{section}]\n", f"[{section}]\n{name} = \"concat('${{A}}', '${{SALT_SECRET}}')\"\n")
+    assert load(write(tmp_path, text), {"A": "a", "SALT_SECRET": "hunter2"})
+    for shown_by in ("spark.ui.enabled", "spark.eventLog.enabled"):
+        (problem,) = problems(tmp_path, f"{text}\n[spark]\n{shown_by} = true", A="a", SALT_SECRET="hunter2")
+        assert problem.setting == setting
+        assert problem.message == f"{shown_by} would show the secret in this expression"
+
+
 def test_a_commit_topic_is_there_only_where_it_is_needed(tmp_path: Path) -> None:
     plain = MINIMAL.replace('topic = "joined"', 'topic = "joined"\ndelivery = "at-least-once"')
     assert plain != MINIMAL
@@ -150,6 +162,7 @@ def test_a_full_file(tmp_path: Path) -> None:
         after="-120 min",
         lateness="10000 ms",
         idle_after="90 s",
+        max_ahead="0 min",
         nodes=16,
         dead_letter_topic="dead",
         late_topic="late",
@@ -323,6 +336,7 @@ def test_no_message_repeats_a_value_that_was_referred_to(tmp_path: Path, setting
 
 def test_no_text_of_a_config_shows_a_secret(tmp_path: Path) -> None:
     text = FULL.replace('value = "to_json(struct(*))"', "value = \"aes_decrypt(value, '${AES_SECRET}')\"")
+    text = text.replace("spark.ui.enabled = true\n", "")
     config = load(
         write(tmp_path, text + f'spark.hadoop.fs.s3a.secret.key = "{SECRET}"'),
         {"PASSWORD": SECRET, "AES_SECRET": SECRET},

@@ -1,5 +1,4 @@
 import io
-import json
 import os
 import signal
 import subprocess
@@ -13,22 +12,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import Row as SparkRow
 from rich.console import Console
 
+from balajoin.compute.statistics import NodeStatistics
 from balajoin.demo.checking import Found, Pair, Verdict, compare, expected_pairs
-from balajoin.demo.comparing import comparison, size
+from balajoin.demo.comparing import comparison
 from balajoin.demo.display import lines
-from balajoin.demo.figures import Figures, HotKey, balance_factor, shares
-from balajoin.demo.panel import bar, panel
+from balajoin.demo.figures import Figures, shares
+from balajoin.demo.panel import panel
 from balajoin.demo.picture import JoinPicture, Picture
 from balajoin.demo.policy_join import PolicyJoin
 from balajoin.demo.producing import clock_ms
 from balajoin.demo.scenario import POLICIES, Scenario, configuration
 from balajoin.demo.summary import Joined, Summary
 from balajoin.demo.watching import Watch
-from balajoin.observed import NODES, SOURCES
+from balajoin.hot_keys import HotKey
+from balajoin.live import reading, recording
+from balajoin.report import BatchReport, balance_factor
+from balajoin.routing.policies import HotKey as SourceHotKey
+from balajoin.routing.statistics import SourceStatistics
 from balajoin.workload import Event, zipf_keys
+from progress_data import FakeQuery, ended, read
 
 _COMMAND = str(Path(sys.executable).with_name("balajoin"))
 _TIMEOUT_S = 400
@@ -89,14 +93,6 @@ def test_a_pair_and_its_id_belong_to_each_other(records: list[Found]) -> None:
 # --- what is shown ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("part", "drawn"),
-    [(0.0, ""), (1.0, "████"), (0.5, "██"), (1 / 32, "▏"), (0.6, "██▍"), (0.999, "████"), (-1.0, ""), (2.0, "████")],
-)
-def test_bars_are_drawn_in_eighths(part: float, drawn: str) -> None:
-    assert bar(part, 4) == drawn
-
-
 def test_shares_and_balance_before_and_after_the_first_rows() -> None:
     assert shares([0, 0]) == [0.0, 0.0]
     assert shares([3, 1]) == [0.75, 0.25]
@@ -105,16 +101,9 @@ def test_shares_and_balance_before_and_after_the_first_rows() -> None:
     assert balance_factor([2, 2]) == 0.0
 
 
-@pytest.mark.parametrize(
-    ("count", "written"), [(0, "0 B"), (999, "999 B"), (1_000, "1.0 kB"), (2_345_678, "2.3 MB"), (4.5e15, "4500.0 TB")]
-)
-def test_sizes_have_a_unit(count: int, written: str) -> None:
-    assert size(count) == written
-
-
 HASH = Figures((40, 80, 40), (0, 0, 0), {"probe": 900, "build": 50, "replica": 0})
 BALA = Figures((50, 60, 50), (10, 8, 9), {"probe": 1900, "build": 50, "replica": 70}, 5, 3, 20, 7)
-HOT = tuple((f"product-{number}", HotKey(number, 0.3 / (number + 1), (1, 0, 2))) for number in range(8))
+HOT = tuple(HotKey(number, 0.3 / (number + 1), (1, 0, 2), f"product-{number}") for number in range(8))
 
 
 def picture(*, ended: bool = False, drained: tuple[bool, bool] = (False, False)) -> Picture:
@@ -199,46 +188,36 @@ def test_the_summary_contrasts_the_joins() -> None:
 # --- what a query tells of itself -------------------------------------------------------------------------------------
 
 
-def ended(
-    batch: int, rows: int, pairs: int, views: int, *, control: int = 0, nodes: Any = None, **durations_ms: int
+def batch_of(
+    batch: int, rows: int, views: int, control: int = 0, pairs: int = 0, **durations_ms: int
 ) -> dict[str, Any]:
-    observed = {SOURCES: SparkRow(rows_0=rows - 1, rows_1=1, probe_bytes=rows, build_bytes=None, source_0=None)}
-    return {
-        "batchId": batch,
-        "timestamp": f"{batch} {durations_ms}",
-        "numInputRows": rows + control,
-        "durationMs": durations_ms or {"addBatch": 90, "triggerExecution": 100 * (batch + 1)},
-        "sink": {"numOutputRows": pairs},
-        "observedMetrics": {**observed, **({NODES: nodes} if nodes else {})},
-        "sources": [
-            {"endOffset": f'{{"views": {{"0": {views - 1}, "1": 1}}}}'},
-            {"endOffset": f'{{"control": {{"0": {control}}}}}'},
-            {"endOffset": "null"},
-        ],
-    }
-
-
-class FakeQuery:
-    def __init__(self) -> None:
-        self.recentProgress: list[dict[str, Any]] = []
-
-    @property
-    def lastProgress(self) -> dict[str, Any] | None:  # noqa: N802
-        return self.recentProgress[-1] if self.recentProgress else None
-
-    def exception(self) -> None:
-        return None
+    """`views` are all that were sent by then."""
+    return ended(
+        batch,
+        batch + bool(durations_ms),
+        inputs=[read("views", {0: 0}, {0: views - 1, 1: 1}), read("control", {0: 0}, {0: control})],
+        rows=(rows - 1, 1, 0, 0),
+        build_bytes=None,
+        sources=[None],
+        nodes=[NodeStatistics(0, pairs=pairs), None],
+        durations_ms=durations_ms or {"addBatch": 90, "triggerExecution": 100 * (batch + 1)},
+    )
 
 
 def test_batches_are_added_up_once_each_and_idling_never() -> None:
     query = FakeQuery()
-    watch = Watch(query, nodes=2, inputs=("views", "prices"))
-    idle = ended(2, 0, 0, 30, triggerExecution=5)
-    for progress in ([], [ended(0, 10, 4, 10), ended(1, 20, 6, 30)], [idle], [ended(2, 5, 0, 35, control=7)]):
+    watch = Watch(query, nodes=4, inputs=("views", "prices"))
+    idle = batch_of(2, 1, 30, triggerExecution=5)
+    for progress in (
+        [],
+        [batch_of(0, 10, 10, pairs=4), batch_of(1, 20, 30, pairs=6)],
+        [idle],
+        [batch_of(2, 5, 35, control=7)],
+    ):
         query.recentProgress.extend(progress)
         watch.update()
         watch.update()
-    assert (watch.batches, watch.rows_in, watch.pairs_out, watch.figures.node_rows) == (3, 35, 10, (32, 3))
+    assert (watch.batches, watch.rows_in, watch.pairs_out, watch.figures.node_rows) == (3, 35, 10, (32, 3, 0, 0))
     assert (watch.batch_ms, watch.usual_batch_ms) == (300, 200)
     assert watch.has_consumed({"views": 35})
     assert watch.has_consumed({"views": 35, "control": 7})
@@ -246,40 +225,29 @@ def test_batches_are_added_up_once_each_and_idling_never() -> None:
     assert not watch.has_consumed({"views": 35, "prices": 1})
 
 
-def source(signals: int, skewed_rows: list[int], *hot_keys: tuple[int, int, float, list[int]]) -> str:
-    keys = [dict(zip(("hash", "rows", "share", "nodes"), key, strict=True)) for key in hot_keys]
-    return json.dumps({"source": 0, "skewed_rows": skewed_rows, "signals": signals, "hot_keys": keys})
+def source(number: int, signals: int, skewed_rows: list[int], *hot_keys: SourceHotKey) -> SourceStatistics:
+    return SourceStatistics(number, skewed_rows, signals=signals, hot_keys=list(hot_keys))
 
 
-def node(pulls: int, pulled: int, forwarded: int, replica_bytes: int) -> str:
-    told = {"pulls": pulls, "pulled_rows": pulled, "forwarded_rows": forwarded, "replica_bytes": replica_bytes}
-    return json.dumps({"node": 0, "probe_rows": 1, **told})
+def figures_after(figures: Figures, **told: Any) -> Figures:
+    return figures.with_batch(BatchReport.of(ended(0, **told)))
 
 
 def test_figures_add_up_what_sources_and_nodes_tell() -> None:
-    sent = {"rows_0": 5, "rows_1": 3, "probe_bytes": 100, "build_bytes": 10, "source_0": source(2, [3, 1])}
-    done = {"node_0": node(1, 4, 2, 64), "node_1": node(2, 0, 1, 36)}
-    first = Figures.none(2).with_batch(sent, done)
-    assert first == Figures(
-        (5, 3), (3, 1), {"probe": 100, "build": 10, "replica": 100}, 2, 3, 4, 3, hot_keys_by_source={"source_0": []}
+    def node(number: int, *counts: int) -> NodeStatistics:
+        names = ("pulls", "pulled_rows", "forwarded_rows", "replica_bytes")
+        return NodeStatistics(number, **dict(zip(names, counts, strict=True)))
+
+    sent = {"rows": (5, 3), "probe_bytes": 100, "build_bytes": 10}
+    first = figures_after(
+        Figures.none(2), **sent, sources=[source(0, 2, [3, 1])], nodes=[node(0, 1, 4, 2, 64), node(1, 2, 0, 1, 36)]
     )
-    both = first.with_batch({**sent, "source_0": None, "source_1": source(1, [0, 4])}, {"node_0": None, "node_1": None})
+    assert first == Figures((5, 3), (3, 1), {"probe": 100, "build": 10, "replica": 100}, 2, 3, 4, 3)
+    both = figures_after(first, **sent, sources=[None, source(1, 1, [0, 4])], nodes=[None, None])
     assert (both.node_rows, both.skewed_rows, both.signals, both.pulls) == ((10, 6), (3, 5), 3, 3)
     assert both.traffic == {"probe": 200, "build": 20, "replica": 100}
-    nothing_ran = both.with_batch({}, {})
+    nothing_ran = figures_after(both)
     assert (nothing_ran.node_rows, nothing_ran.traffic) == (both.node_rows, both.traffic)
-
-
-def test_hot_keys_are_those_of_all_sources_together() -> None:
-    figures = Figures.none(4)
-    for number, keys in enumerate(
-        [[(7, 50, 0.5, [2, 0]), (8, 10, 0.1, [1])], [(7, 150, 0.5, [2, 3]), (9, 60, 0.2, [0])], []]
-    ):
-        figures = figures.with_batch({f"source_{number}": source(0, [0] * 4, *keys)}, {})
-    assert figures.hot_keys == [HotKey(7, 0.5, (2, 0, 3)), HotKey(9, 0.15, (0,)), HotKey(8, 0.025, (1,))]
-    later = figures.with_batch({"source_1": source(0, [0] * 4, (9, 90, 0.9, [0])), "source_0": None}, {})
-    assert later.hot_keys[0] == HotKey(9, 0.45, (0,))
-    assert [key.hash for key in later.hot_keys] == [9, 7, 8]
 
 
 class FakeOffsets:
@@ -305,12 +273,12 @@ def test_a_join_is_drained_when_it_has_read_what_it_published_itself(monkeypatch
         return join.is_drained
 
     assert not drained_after(None)
-    assert not drained_after(ended(0, 29, 0, 29))  # rows are missing: nobody has to be asked
-    assert not drained_after(ended(1, 1, 0, 30), None)  # the broker did not answer
+    assert not drained_after(batch_of(0, 29, 29))  # rows are missing: nobody has to be asked
+    assert not drained_after(batch_of(1, 1, 30), None)  # the broker did not answer
     assert not drained_after(None, {"control": 2})  # published by the batch that read the last rows
     assert not drained_after(None)
-    assert not drained_after(ended(2, 0, 0, 30, control=2), {"control": 3})
-    assert drained_after(ended(3, 0, 0, 30, control=3), {"control": 3})
+    assert not drained_after(batch_of(2, 1, 30, control=2), {"control": 3})
+    assert drained_after(batch_of(3, 1, 30, control=3), {"control": 3})
 
 
 # --- the streams ------------------------------------------------------------------------------------------------------
@@ -386,8 +354,9 @@ def processes_of(folder: Path) -> list[str]:
     return found
 
 
-def test_the_demo_joins_checks_and_leaves_nothing(tmp_path: Path) -> None:
-    with demo(tmp_path, "--seconds", "5", "--rate", "500") as process:
+def test_the_demo_joins_checks_and_leaves_nothing(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    record = tmp_path_factory.mktemp("record") / "run.jsonl"
+    with demo(tmp_path, "--seconds", "5", "--rate", "500", "--record", str(record)) as process:
         out, err = process.communicate(timeout=_TIMEOUT_S)
     assert process.returncode == 0, out + err
     assert "2,750 rows (2,500 views, 250 prices)" in out
@@ -400,12 +369,23 @@ def test_the_demo_joins_checks_and_leaves_nothing(tmp_path: Path) -> None:
     assert [float(told["B, all rows"][at]) for at in (0, 1)] == [pytest.approx(0.5, abs=0.2), pytest.approx(0, abs=0.3)]
     assert err == ""
     assert_nothing_is_left(tmp_path)
+    pairs = int(told["pairs found"][0].replace(",", ""))
+    moments = list(recording.read(record))
+    for policy in POLICIES:
+        mine = [each for each in moments if each.policy == policy]
+        assert (sum(each.rows_in for each in mine), sum(each.rows_out for each in mine)) == (2_750, pairs)
+        assert sum(sum(each.node_rows) for each in mine) == 2_750
+        assert [each.batch for each in mine] == sorted({each.batch for each in mine})
+        assert [key.key for key in mine[-1].hot_keys[:1]] == ([] if policy == "hash" else ["product-0"])
 
 
 def test_ctrl_c_ends_the_demo_and_leaves_nothing(tmp_path: Path) -> None:
     with demo(tmp_path, "--seconds", "600", "--rate", "500") as process:
         assert process.stdout is not None
+        address = next(told.split()[-1] for told in process.stdout if "in a browser" in told)
+        page = reading.moments(address)
         assert any("joining" in told for told in process.stdout)
+        assert next(moments for moments in page if moments)[0].join.startswith("balajoin-demo-")
         assert len(processes_of(tmp_path)) > 2
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=_TIMEOUT_S)

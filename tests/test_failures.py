@@ -64,6 +64,16 @@ def java(cause: str) -> str:
             "another balajoin",
         ),
         (
+            "org.apache.kafka.common.errors.GroupAuthorizationException: Not authorized to access group: g-1",
+            KafkaError,
+            "the operation Read on the consumer group g-1",
+        ),
+        (
+            "org.apache.kafka.common.errors.TransactionalIdAuthorizationException: Transactional Id refused.",
+            KafkaError,
+            "Describe and Write on the transactional ids",
+        ),
+        (
             "org.apache.kafka.common.errors.TopicAuthorizationException: Not to [x]",
             KafkaError,
             "denies access: Not to [x]",
@@ -74,6 +84,7 @@ def java(cause: str) -> str:
         ("org.apache.hadoop.fs.ChecksumException: Checksum error: file:/x", StateError, "/checkpoint cannot be read"),
         ("org.apache.spark.SparkException: [CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] x", StateError, "cannot be read"),
         ("java.io.FileNotFoundException: /checkpoint/offsets (Permission denied)", StateError, "rights"),
+        ("java.io.FileNotFoundException: /checkpoint/a (Read-only file system)", StateError, "its disk is writable"),
         ("java.io.IOException: No space left on device", StateError, "disk is full"),
         ("org.apache.spark.SparkException: [CONCURRENT_STREAM_LOG_UPDATE] x", StateError, "another process"),
         ("org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)", BalaJoinError, "worker died"),

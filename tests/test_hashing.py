@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balajoin.hashing import homes
-from balajoin.labels import labels_on, node_labels, source_label, spark_murmur3_long
+from balajoin.labels import labels_on, node_labels, source_label, source_of, spark_murmur3_long
 
 # `select x, hash(cast(x as bigint))` by Spark 4.2.0 itself.
 SPARK_HASHES = {
@@ -53,6 +53,7 @@ def test_labels_ascend_on_their_partition():
 @pytest.mark.parametrize("nodes", [1, 2, 3, 4, 7, 16, 24, 64])
 def test_source_labels_are_unique_and_spread(nodes):
     labels = [source_label(source, nodes) for source in range(3 * nodes + 1)]
+    assert [source_of(label, nodes) for label in labels] == list(range(3 * nodes + 1))
     assert len(set(labels)) == len(labels)
     sources_on = Counter(spark_murmur3_long(label) % nodes for label in labels)
     assert sorted(sources_on.values()) == [3] * (nodes - 1) + [4]

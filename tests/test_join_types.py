@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql import functions as F
 
-from balajoin import observed
 from balajoin.compute.spec import JoinType
+from balajoin.report import BatchReport
 from kafka_data import Sent, everything, send
 from pipeline import START, Pipeline, rows
 
@@ -79,11 +79,6 @@ def test_the_last_rows_are_decided_when_nothing_comes_any_more(pipeline: Callabl
 
 
 def waiting_rows(query) -> int | None:
-    told = [
-        json.loads(note)
-        for progress in query.recentProgress
-        for note in observed.values(progress, observed.NODES).values()
-        if note
-    ]
-    last = {node["node"]: node["waiting_rows"] for node in told}
+    reports = [BatchReport.of(progress) for progress in query.recentProgress]
+    last = {node.node: node.waiting_rows for report in reports for node in report.nodes}
     return sum(last.values()) if last else None

@@ -1,6 +1,5 @@
 """The join on a real broker, against Spark's own batch join of the same topics."""
 
-import json
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -11,7 +10,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 import balajoin
-from balajoin import Stream, observed
+from balajoin import Stream
+from balajoin.report import BatchReport
 from balajoin.routing.rule import PolicyName
 from kafka_data import Sent, everything, headers_of, send
 from pipeline import MINUTE, START, Pipeline, rows
@@ -49,10 +49,10 @@ def test_every_policy_equals_the_batch_join(pipeline: Callable[..., Pipeline], p
     assert everything(running.bootstrap, running.late) == []
     signals = everything(running.bootstrap, running.control)
     assert bool(signals) == (policy != "hash")
-    told = [json.loads(text) for batch in batches for text in observed.values(batch, observed.NODES).values() if text]
-    assert sum(node["foreign_records"] + node["stale_records"] + node["pins"] for node in told[-4:]) == 0
+    told = [node for batch in batches for node in BatchReport.of(batch).nodes]
+    assert sum(node.foreign_records + node.stale_records + node.pins for node in told[-4:]) == 0
     if policy not in ("hash", "prpd"):  # whose rows stay on the two nodes of the two partitions
-        assert min(sum(node["probe_rows"] for node in told if node["node"] == number) for number in range(4)) > 50
+        assert min(sum(node.probe_rows for node in told if node.node == number) for number in range(4)) > 50
 
 
 def test_nothing_on_the_control_topics_is_believed_but_what_this_checkpoint_wrote(
@@ -76,9 +76,9 @@ def test_nothing_on_the_control_topics_is_believed_but_what_this_checkpoint_wrot
         shutil.rmtree(running.folder / folder)
     batches = running.run()
     assert running.assert_equals_batch_join() > 1000
-    told = [json.loads(text) for batch in batches for text in observed.values(batch, observed.NODES).values() if text]
-    assert sum(node["foreign_records"] for node in told) == 2 * len(rubbish)
-    assert sum(node["stale_records"] for node in told) == len(left_behind)
+    told = [node for batch in batches for node in BatchReport.of(batch).nodes]
+    assert sum(node.foreign_records for node in told) == 2 * len(rubbish)
+    assert sum(node.stale_records for node in told) == len(left_behind)
 
 
 @pytest.mark.parametrize(
@@ -138,6 +138,24 @@ def test_what_cannot_be_joined_becomes_a_dead_letter_and_the_query_goes_on(pipel
         wrong = "time" if letter.key() == b"1" else "key"
         assert headers_of(letter)["balajoin-reason"].startswith(f"the {wrong} expression gave null")
     assert [headers_of(m)["trace"] for m in letters if m.key() == b"not a number"] == ["abc"]
+
+
+def test_a_record_on_which_an_expression_fails_becomes_a_dead_letter_and_the_query_goes_on(
+    pipeline: Callable[..., Pipeline],
+) -> None:
+    text = "decode(value, 'utf-8')"  # fails where it is none
+    at = f"timestamp_millis(cast({text} as bigint))"  # fails where it is too much
+    running = pipeline({"key": "decode(key, 'utf-8')", "time": at, "value": text}, {"key": "decode(key, 'utf-8')"})
+    send(running.bootstrap, running.build.topic, [Sent(b"1", b"b", START), Sent(b"\xff", b"b", START)])
+    good = b"%d" % START
+    bad = [Sent(b"\xff", good, START), Sent(b"1", b"\xff", START), Sent(b"1", b"9223372036854775807", START, 1)]
+    send(running.bootstrap, running.probe.topic, [*bad, Sent(b"1", good, START, 1)])
+    running.run()
+    assert [row["key"] for row in running.results().collect()] == ["1"]
+    letters = everything(running.bootstrap, running.dead)
+    assert Counter((m.key(), m.value()) for m in letters) == Counter(
+        [*((sent.key, sent.value) for sent in bad), (b"\xff", b"b")]
+    )
 
 
 def test_late_rows_are_told_apart_and_expired_state_is_gone(pipeline: Callable[..., Pipeline]) -> None:

@@ -14,7 +14,7 @@ from balajoin.compute.store import BlockStore
 from balajoin.control.records import HEADER, Grant, Part, Shipment, Signal, Stamp, read_part, shipment_records
 from balajoin.hashing import home
 from oracle import Row
-from strategies import SECOND, Memory, hash_of, pairs_of, table
+from strategies import SECOND, Memory, hash_of, results_of, table
 
 HOUR = 3600 * SECOND
 NODES = 2
@@ -44,7 +44,7 @@ class Pair:
 
     def run(self, number: int, arrivals=(), signals=(), parts=()) -> Node:
         node = Node(SPEC, self.states[number], self.durables[number], self.folder, number)
-        self.found += pairs_of(node.process(self.batch, arrivals, signals, parts))
+        self.found += results_of(node.process(self.batch, arrivals, signals, parts))
         self.states[number] = node.state()
         return node
 
@@ -155,25 +155,40 @@ def test_what_is_shipped_twice_is_taken_once_and_what_comes_late_is_told():
 
 def test_a_covered_row_is_not_pinned_and_a_late_one_neither():
     guest = Guest(1, NODES)
-    guest.hold([Grant(HASH, HOUR)])
+    guest.hold([Grant(HASH, HOUR)], 1)
     guest.pin(rows(3, HOUR), False, 0, 1)
     guest.pin(rows(3, HOUR + 1), False, HOUR + 2, 1)
     assert not guest.pins
     guest.pin(rows(3, HOUR + 1), False, HOUR + 1, 1)
     assert guest.earliest_pinned == HOUR + 1
-    guest.hold([Grant(HASH, HOUR + 1)])
+    guest.hold([Grant(HASH, HOUR + 1)], 1)
     assert guest.earliest_pinned is None
 
 
 def test_who_is_granted_all_rows_is_granted_a_fragments_share_but_not_the_other_way_round():
     guest = Guest(1, NODES)
-    guest.hold([Grant(HASH, HOUR, fragment=True)])
+    guest.hold([Grant(HASH, HOUR, fragment=True)], 1)
     guest.pin(rows(1, HOUR), True, 0, 1)
     assert not guest.pins
     guest.pin(rows(1, HOUR), False, 0, 1)
     assert guest.pins
-    guest.hold([Grant(HASH, HOUR, fragment=False)])
+    guest.hold([Grant(HASH, HOUR, fragment=False)], 1)
     assert not guest.pins
+
+
+def test_how_long_rows_waited_for_their_grant_is_counted_from_the_first_of_them():
+    guest = Guest(1, NODES)
+    guest.pin(rows(1, HOUR), False, 0, 3)
+    guest.pin(rows(1, HOUR + 1), False, 0, 4)
+    assert guest.asks(12)
+    again = Guest.from_state(1, NODES, guest.to_state())
+    again.hold([Grant(HASH, HOUR)], 13)  # covers one row of two
+    assert again.waits == []
+    again.hold([Grant(HASH, HOUR + 1)], 14)
+    assert again.waits == [0] * 11 + [1]
+    again.pin(rows(1, HOUR + 9), False, 0, 20)
+    again.hold([Grant(HASH, HOUR + 9)], 22)
+    assert again.waits == [0, 0, 1] + [0] * 8 + [1]
 
 
 def test_a_home_pins_nothing():
@@ -184,7 +199,7 @@ def test_a_home_pins_nothing():
 
 def test_state_comes_back():
     guest = Guest(1, NODES, channels={0: 7})
-    guest.hold([Grant(HASH, HOUR), Grant(HASH, HOUR, True)])
+    guest.hold([Grant(HASH, HOUR), Grant(HASH, HOUR, True)], 1)
     guest.pin(rows(1, HOUR + 5), False, 0, 3)
     again = Guest.from_state(1, NODES, guest.to_state())
     assert (again.held, again.pins, again.channels) == (guest.held, guest.pins, guest.channels)

@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Producer
 
 from balajoin.broker import EmbeddedKafka, default_cache, fetch
+from balajoin.broker.ports import free_ports
 from kafka_data import everything, headers_of, ids_by_both_clients
 from oracle import Row, interval_join
 
@@ -42,6 +43,8 @@ checkpoint = "{folder}/checkpoint"
 cache_dir = "{folder}/cache"
 trigger = "200 ms"
 master = "local[2,4]"
+[page]
+address = "127.0.0.1:{port}"
 [topics]
 partitions = 2
 """
@@ -131,7 +134,7 @@ def ids_in(bootstrap: str) -> set[str]:
 def test_every_result_arrives_once_whatever_is_killed(broker_of_its_own: EmbeddedKafka, tmp_path: Path) -> None:
     bootstrap = broker_of_its_own.bootstrap_servers
     file = tmp_path / "join.toml"
-    file.write_text(CONFIG.format(bootstrap=bootstrap, folder=tmp_path))
+    file.write_text(CONFIG.format(bootstrap=bootstrap, folder=tmp_path, port=free_ports(1)[0]))
     for command in ("topics", "check"):
         subprocess.run([sys.executable, "-m", "balajoin", command, "-c", str(file)], check=True)
     service = Service(file)
@@ -162,6 +165,7 @@ def test_every_result_arrives_once_whatever_is_killed(broker_of_its_own: Embedde
         while len(ids_in(bootstrap)) < len(expected) and time.monotonic() < deadline:
             service.keep_running()
             time.sleep(1)
+        assert_top_shows_the_hot_key(file)
         assert service.stop() == 0
         assert service.starts >= 3
         assert ids_by_both_clients(bootstrap, "joined") == sorted(expected)  # each of them once
@@ -177,6 +181,14 @@ def test_every_result_arrives_once_whatever_is_killed(broker_of_its_own: Embedde
         stop.set()
         if service.process and service.process.poll() is None:
             service.kill()
+
+
+def assert_top_shows_the_hot_key(file: Path) -> None:
+    """Read from the page of a service that was killed and started again at the same address."""
+    command = [sys.executable, "-m", "balajoin", "top", "-c", str(file)]
+    shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert "faults: bala-join, 2 nodes" in shown
+    assert re.search(r"hot +\d+% +(■□|□■)", shown), shown
 
 
 def assert_control_topics_tell(file: Path, bootstrap: str) -> None:

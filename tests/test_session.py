@@ -1,10 +1,13 @@
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from balajoin.session import DEFAULT_MASTER, _compiled_pyspark, session_conf
+from balajoin.errors import ConfigError
+from balajoin.redaction import Redactor, is_secret
+from balajoin.session import DEFAULT_MASTER, _compiled_pyspark, _on_loopback, _start, session_conf
 
 FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 
@@ -67,6 +70,42 @@ def test_the_quick_file_manager_is_for_local_disks(
 def test_only_a_local_spark_stays_on_loopback() -> None:
     assert conf()["spark.driver.bindAddress"] == "127.0.0.1"
     assert "spark.driver.bindAddress" not in conf(master="yarn")
+
+
+def test_secrets_are_known_to_spark_so_that_it_hides_them() -> None:
+    known = conf(redactor=Redactor(["hunter(2)"]), spark_conf={"spark.odd": "x hunter(2)"})
+    for name in ("spark.redaction.regex", "spark.sql.redaction.string.regex"):
+        assert re.search(known[name], known["spark.odd"])
+        assert not re.search(known[name], "hunter2")
+        assert is_secret(name) or re.search(known["spark.redaction.regex"], known[name])
+    assert "spark.sql.redaction.string.regex" not in conf(redactor=Redactor([]))
+
+
+def test_a_secret_that_only_a_command_line_could_carry_is_refused() -> None:
+    risky = conf(spark_conf={"spark.driver.extraJavaOptions": "-Dpassword=hunter2"})
+    with pytest.raises(ConfigError, match=r"spark\.spark\.driver\.extraJavaOptions: .*command line") as caught:
+        _start(risky, Redactor(["hunter2"]))
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("told", "changed", "expected"),
+    [
+        (None, {}, "127.0.0.1"),
+        (None, {"spark_conf": {"spark.driver.bindAddress": "0.0.0.0"}}, "0.0.0.0"),
+        ("10.0.0.1", {}, "10.0.0.1"),
+        (None, {"master": "yarn"}, None),
+    ],
+)
+def test_sparks_page_listens_where_the_driver_does(
+    monkeypatch: pytest.MonkeyPatch, told: str | None, changed: dict[str, Any], expected: str | None
+) -> None:
+    monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
+    if told:
+        monkeypatch.setenv("SPARK_LOCAL_IP", told)
+    with _on_loopback(conf(**changed)):
+        assert os.environ.get("SPARK_LOCAL_IP") == expected
+    assert os.environ.get("SPARK_LOCAL_IP") == told
 
 
 @pytest.mark.parametrize(

@@ -317,5 +317,6 @@ def test_a_router_publishes_its_signals_and_tells_of_itself():
     notes = [json.loads(note) for note in frame["note"] if note]
     assert [(note["source"], sum(note["skewed_rows"]), note["signals"]) for note in notes] == [(7, 100, 1)]
     assert notes[0]["hot_keys"][0]["hash"] == hash_of(b"hot")
+    assert notes[0]["hot_keys"][0]["key"] == "hot"
     own = node_labels(2)[7 % 2]
     assert all((sent == 0) == (label == own) for label, sent in zip(frame["node"], frame["bytes"], strict=True))

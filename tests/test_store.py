@@ -179,6 +179,15 @@ def test_expiry_drops_only_old_rows_and_leaves_none_much_older(batches, before):
     assert not [row for row in left if row.time_us < before - SLICE]
 
 
+def test_new_blocks_are_spared_however_old_their_rows_are(stored):
+    stored.batch("build", some_rows(0, 5))
+    store = stored.open()
+    first_new = store.next_number
+    store.add("build", table(some_rows(100, 3)))
+    assert store.expire("build", EVER, spared=first_new) == 5
+    assert content(store, "build") == Counter(some_rows(100, 3))
+
+
 def test_a_row_far_in_the_future_keeps_no_old_rows_alive(stored):
     """They came together, and were merged among others of their time."""
     future = Row(b"a", 1000 * 365 * 86_400 * SECOND, b"", 0, 0)
@@ -200,7 +209,7 @@ def test_a_wide_block_of_a_catch_up_keeps_no_narrow_ones_alive(stored):
 
 
 def _rows_in(block: bytes) -> list[Row]:
-    return rows_of(store_module._with_shelf(block)[0])
+    return rows_of(store_module.with_shelf(block)[0])
 
 
 # --- merging ----------------------------------------------------------------------------------------------------------
@@ -368,7 +377,7 @@ def test_the_folder_holds_only_what_is_used(filled):
 
 
 @pytest.mark.parametrize("fails", [lambda _: True, lambda number: number % 3 == 0], ids=["always", "sometimes"])
-def test_on_a_full_disk_it_is_only_slower(stored, monkeypatch, fails):
+def test_on_a_full_disk_it_is_only_slower(stored, monkeypatch, caplog, fails):
     write = RunFiles.write
     attempts = iter(range(10_000))
 
@@ -381,10 +390,13 @@ def test_on_a_full_disk_it_is_only_slower(stored, monkeypatch, fails):
     rows: list[Row] = []
     for batch in range(30):
         rows += (new := some_rows(batch * 10, 10, batch // 10 * SLICE))
+        caplog.clear()
         store = stored.batch("probe", new)
+        assert len([record for record in caplog.records if "cannot be written" in record.message]) <= 1
         assert store.rows_of("probe") == len(rows)
     store = stored.batch("probe", expire=SLICE)
     assert content(store, "probe") == Counter(rows[100:])
+    assert "cannot be written" in caplog.text
     monkeypatch.undo()
     assert content(stored.batch("probe"), "probe") == Counter(rows[100:])
     assert stored.open().rebuilt_blocks == 0

@@ -1,12 +1,8 @@
 """Against real brokers: topics, and whether a login and TLS reach both kinds of clients."""
 
-import os
-import shutil
-import subprocess
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,13 +15,10 @@ from balajoin.control.tail import tail
 from balajoin.errors import ConfigError, KafkaError
 from balajoin.topics import Shape
 from kafka_data import Sent, send
+from secured import PASSWORD, SecuredBroker, escaped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-# All that a JAAS line could trip over
-PASSWORD = "p\"a'ss \\ w;ord=$é"
-STORE_PASSWORD = "changeit"
 
 
 @pytest.fixture
@@ -35,6 +28,12 @@ def kafka(bootstrap: str) -> Kafka:
 
 def fresh(prefix: str) -> str:
     return f"{prefix}-{uuid.uuid4().hex[:12]}"
+
+
+def test_asking_for_a_topic_creates_none_where_the_broker_would(super_user: Kafka) -> None:
+    nowhere = fresh("nowhere")
+    assert topics.existing(super_user, [nowhere]) == {}
+    assert topics.existing(super_user, [nowhere]) == {}
 
 
 def test_existing_counts_partitions_and_creates_nothing(kafka: Kafka, make_topic: Callable[..., str]) -> None:
@@ -114,75 +113,37 @@ def test_an_option_that_librdkafka_refuses_is_a_problem_of_the_file(options: dic
     assert "hunter2" not in str(problem)
 
 
-@pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    """A broker that wants TLS and a password."""
-    from balajoin.broker import EmbeddedKafka, default_cache, fetch
-
-    keytool = shutil.which("keytool")
-    if keytool is None:
-        pytest.skip("no keytool beside java")
-    folder = tmp_path_factory.mktemp("secured")
-    store, certificate = folder / "broker.p12", folder / "broker.pem"
-    common = ["-keystore", str(store), "-storepass", STORE_PASSWORD, "-alias", "broker"]
-    address = ["-dname", "CN=localhost", "-ext", "san=ip:127.0.0.1", "-keyalg", "RSA"]
-    for arguments in (["-genkeypair", *address], ["-exportcert", "-rfc", "-file", str(certificate)]):
-        subprocess.run([keytool, *arguments, *common], check=True, capture_output=True)
-    login = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_me="{_escaped(PASSWORD)}";'
-    properties = {
-        "listener.security.protocol.map": "CLIENT:SASL_SSL,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "listener.name.client.sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.client.plain.sasl.jaas.config": login,
-        "listener.name.client.ssl.keystore.type": "PKCS12",
-        "listener.name.client.ssl.keystore.location": str(store),
-        "listener.name.client.ssl.keystore.password": STORE_PASSWORD,
-    }
-    jars = fetch("broker", default_cache(os.environ))
-    with EmbeddedKafka(folder / "broker", jars, properties=properties) as broker:
-        yield _client(broker.bootstrap_servers, certificate, PASSWORD)
+@pytest.fixture
+def super_user(secured: SecuredBroker) -> Kafka:
+    return secured.client()
 
 
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')
-
-
-def _client(servers: str, certificate: Path, password: str) -> Kafka:
-    return Kafka(
-        bootstrap_servers=servers,
-        options={
-            "security.protocol": "SASL_SSL",
-            "sasl.mechanism": "PLAIN",
-            "sasl.username": "me",
-            "sasl.password": password,
-            "ssl.ca.location": str(certificate),
-        },
-    )
-
-
-def test_the_same_options_let_both_kinds_of_clients_in(secured: Kafka, spark: "SparkSession") -> None:
+def test_the_same_options_let_both_kinds_of_clients_in(super_user: Kafka, spark: "SparkSession") -> None:
     from confluent_kafka import Producer
 
     topic = fresh("secured")
-    topics.create_missing(secured, {topic: Shape(1)}, replication=1)
-    producer = Producer(librdkafka_options(secured))
+    topics.create_missing(super_user, {topic: Shape(1)}, replication=1)
+    producer = Producer(librdkafka_options(super_user))
     producer.produce(topic, b"hello")
     assert producer.flush(20) == 0
-    reader = spark.read.format("kafka").options(**spark_reader_options(secured)).option("subscribe", topic)
+    reader = spark.read.format("kafka").options(**spark_reader_options(super_user)).option("subscribe", topic)
     records = reader.load()
     assert [bytes(record["value"]) for record in records.collect()] == [b"hello"]
-    records.write.format("kafka").options(**spark_writer_options(secured)).option("topic", topic).save()
+    records.write.format("kafka").options(**spark_writer_options(super_user)).option("topic", topic).save()
     assert reader.load().count() == 2
 
 
-def test_no_plan_shows_a_secret(secured: Kafka, spark: "SparkSession", capsys: pytest.CaptureFixture[str]) -> None:
-    records = spark.readStream.format("kafka").options(**spark_reader_options(secured)).option("subscribe", "x").load()
+def test_no_plan_shows_a_secret(super_user: Kafka, spark: "SparkSession", capsys: pytest.CaptureFixture[str]) -> None:
+    records = (
+        spark.readStream.format("kafka").options(**spark_reader_options(super_user)).option("subscribe", "x").load()
+    )
     records.explain(extended=True)
-    assert _escaped(PASSWORD) not in capsys.readouterr().out
-    assert _escaped(PASSWORD) not in str(spark.sparkContext.getConf().toDebugString())
+    assert escaped(PASSWORD) not in capsys.readouterr().out
+    assert escaped(PASSWORD) not in str(spark.sparkContext.getConf().toDebugString())
 
 
-def test_a_wrong_password_is_told_as_such(secured: Kafka) -> None:
-    wrong = _client(secured.bootstrap_servers, Path(secured.options["ssl.ca.location"]), "hunter2")
+def test_a_wrong_password_is_told_as_such(secured: SecuredBroker) -> None:
+    wrong = secured.client(password="hunter2")
     with pytest.raises(KafkaError, match=r"check user, password and sasl\.mechanism") as caught:
         topics.existing(wrong, ["x"])
     assert "hunter2" not in str(caught.value)

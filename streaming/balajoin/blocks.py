@@ -3,6 +3,7 @@
 One Spark row a block keeps Spark's per-row cost (shuffle, state, the Python boundary) off the single record.
 """
 
+import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
@@ -29,6 +30,14 @@ ROWS = pa.schema(
 
 # Arrow's binary columns address 2 GiB; a block stays far below, so that joining a few never overflows.
 MAX_BLOCK_BYTES = 32 << 20
+# What a block may unpack to. Larger ones, of a single row, are written uncompressed.
+_MAX_UNPACKED_BYTES = 2 * MAX_BLOCK_BYTES
+
+# A row's time is within the years 1 to 9999: any other is a mistake, and would expire all there is.
+EARLIEST_US, LATEST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+
+# Fields of Arrow's Message and RecordBatch, by number.
+_MESSAGE_HEADER, _BATCH_BUFFERS, _BATCH_COMPRESSION = 2, 2, 3
 
 _CHECKSUM_BYTES = 8  # a CRC-32, and zeros that keep Arrow's buffers aligned; ~0.3 ns a byte
 
@@ -55,6 +64,8 @@ def encode_all(tables: Sequence[pa.Table]) -> pa.BinaryArray:
 
 
 def _write(rows: pa.Table, sink: pa.NativeFile, compression: Compression = None) -> None:
+    if rows.nbytes > MAX_BLOCK_BYTES:
+        compression = None
     options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
     with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
         writer.write_table(rows)
@@ -70,8 +81,12 @@ def _checksum(content: Any) -> bytes:
     return zlib.crc32(content).to_bytes(_CHECKSUM_BYTES, "little")
 
 
-def decode(block: bytes | pa.Buffer) -> pa.Table:
-    """The rows, without a copy. Arrow follows whatever offsets it is given, so a damaged block is never shown to it."""
+def decode(block: bytes | pa.Buffer, schema: pa.Schema = ROWS) -> pa.Table:
+    """The rows, without a copy. Whatever the bytes are, they are rows as the operators expect them, or a BlockError.
+
+    A checksum keeps damage out, but not malice: anyone can compute one. Arrow's reader and its kernels follow the
+    offsets they are given and allocate what they are told to, so both are checked first (2 ns a row, 12 µs a block).
+    """
     whole = pa.py_buffer(block)
     if whole.size <= _CHECKSUM_BYTES:
         raise BlockError(f"{whole.size} bytes are not a block of rows")
@@ -79,12 +94,60 @@ def decode(block: bytes | pa.Buffer) -> pa.Table:
     if bytes(whole.slice(0, _CHECKSUM_BYTES)) != _checksum(content):
         raise BlockError("not a block of rows, or a damaged one")
     try:
-        rows = pa.ipc.open_stream(content).read_all()
-    except (pa.ArrowException, OSError, ValueError) as broken:
+        rows = pa.Table.from_batches(_batches(content, schema), schema)
+        rows.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError, struct.error) as broken:
         raise BlockError(f"not a block of rows: {broken}") from broken
-    if rows.schema != ROWS:
-        raise BlockError(f"a block with other columns than expected: {rows.schema.names}")
+    if schema is ROWS and any(rows.column(name).null_count for name in ROWS.names if name != "value"):
+        raise BlockError("a block with rows that lack what only a value may lack")
     return rows
+
+
+def _batches(content: pa.Buffer, schema: pa.Schema) -> list[pa.RecordBatch]:
+    first, *messages = pa.ipc.MessageReader.open_stream(content)
+    found = pa.ipc.read_schema(first)
+    if found != schema:
+        raise BlockError(f"a block with other columns than expected: {found.names}")
+    unpacked = sum(map(_unpacked_bytes, messages))
+    if unpacked > _MAX_UNPACKED_BYTES:
+        raise BlockError(f"a block that would unpack to {unpacked} bytes")
+    return [pa.ipc.read_record_batch(message, schema) for message in messages]
+
+
+def _unpacked_bytes(message: pa.ipc.Message) -> int:
+    """What a record batch says that its compressed buffers unpack to: Arrow allocates that before it looks further.
+
+    Read from Arrow's own header, a FlatBuffer: https://arrow.apache.org/docs/format/Columnar.html#compression.
+    """
+    if message.type != "record batch":
+        return 0
+    header = memoryview(message.metadata)
+    batch = _follow(header, _field(header, _follow(header, 0), _MESSAGE_HEADER))
+    if not _field(header, batch, _BATCH_COMPRESSION):
+        return 0
+    places = _follow(header, _field(header, batch, _BATCH_BUFFERS))
+    (count,) = struct.unpack_from("<I", header, places)
+    unpacked = 0
+    for number in range(count):
+        start, length = struct.unpack_from("<qq", header, places + 4 + 16 * number)
+        if length:
+            (claimed,) = struct.unpack_from("<q", message.body, start)  # -1: as it is
+            unpacked += max(claimed, 0)
+    return unpacked
+
+
+def _follow(header: memoryview, at: int) -> int:
+    """Where a FlatBuffer's reference leads."""
+    return int(at + struct.unpack_from("<I", header, at)[0])
+
+
+def _field(header: memoryview, table: int, number: int) -> int:
+    """Where a FlatBuffer's table has this field; 0 if nowhere."""
+    vtable = table - struct.unpack_from("<i", header, table)[0]
+    size = struct.unpack_from("<H", header, vtable)[0]
+    at = 4 + 2 * number
+    offset = struct.unpack_from("<H", header, vtable + at)[0] if at < size else 0
+    return int(table + offset) if offset else 0
 
 
 def concat(tables: Sequence[pa.Table]) -> pa.Table:

@@ -1,10 +1,11 @@
 """What is wrong with a configuration that reads well: topics and expressions, looked at without running anything."""
 
 import logging
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from balajoin import clients, topics
+from balajoin import clients, rights, topics
 from balajoin.config import lines_in, with_lines
 from balajoin.errors import ConfigError, KafkaError, Problem
 from balajoin.settings import Config
@@ -21,13 +22,15 @@ def check(config: Config, path: Path, *, cache: Path) -> list[Problem]:
     lines = lines_in(path)
     found = [*client_problems(config), *expression_problems(config, cache)]
     try:
-        counts = topics.existing(config.kafka, config.topics_by_setting.values())
+        seen = topics.look_up(config.kafka, config.topics_by_setting.values())
     except KafkaError as error:
         found.append(Problem("kafka.bootstrap_servers", str(error)))
     except ConfigError as error:
         found.extend(error.problems)
     else:
-        found.extend(missing_topics(config, counts, str(path)))
+        found.extend(rights.problems(config, seen))
+        found.extend(missing_topics(config, seen, str(path)))
+        counts = {name: topic.partitions for name, topic in seen.items() if topic is not topics.FORBIDDEN}
         found.extend(commit_topic_problems(config, counts))
         for warning in with_lines(partition_warnings(config, counts), lines):
             _logger.warning("%s", warning)
@@ -42,11 +45,11 @@ def client_problems(config: Config) -> list[Problem]:
     return []
 
 
-def missing_topics(config: Config, counts: dict[str, int], file: str) -> list[Problem]:
+def missing_topics(config: Config, found: Collection[str], file: str) -> list[Problem]:
     return [
         Problem(setting, f"topic {topic} does not exist", f"create it: balajoin topics -c {file}")
         for setting, topic in config.topics_by_setting.items()
-        if topic not in counts
+        if topic not in found
     ]
 
 
@@ -70,7 +73,9 @@ def partition_warnings(config: Config, counts: dict[str, int]) -> list[Problem]:
 def expression_problems(config: Config, cache: Path) -> list[Problem]:
     from balajoin.session import create_session
 
-    spark = create_session(master="local[1]", app_name=config.name, spark_conf=config.spark, cache=cache)
+    spark = create_session(
+        master="local[1]", app_name=config.name, spark_conf=config.spark, cache=cache, redactor=config.redactor
+    )
     try:
         return _analyse(spark, config)
     finally:

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from balajoin.address import Address, AddressError
 from balajoin.broker.jars import default_cache
 from balajoin.config import Config, lines_in, load, with_lines
-from balajoin.errors import BalaJoinError, ConfigError
+from balajoin.errors import BalaJoinError, ConfigError, Problem
+from balajoin.log_limit import LogLimit
 from balajoin.redaction import RedactingFormatter, Redactor
 
 _DONE, _FAILED, _WRONG_CONFIG, _INTERRUPTED = 0, 1, 2, 130
@@ -25,7 +27,11 @@ _SUMMARIES = {
 }
 _CONTROL_SUMMARY = "look at the join's control and replica topics"
 _TAIL_SUMMARY = "print the last records of both topics: signals, and the build rows that they pulled"
+_STATE_SUMMARY = "show what a checkpoint holds, without running anything"
+_RESCALE_SUMMARY = "make, of a stopped join's checkpoint, one with another number of nodes; the old one stays as it is"
 _DEMO_SUMMARY = "join two skewed streams by hash and by bala-join, side by side on a Kafka of its own, and check both"
+_TOP_SUMMARY = "watch a running service in the terminal, as its live page shows it"
+_PLOT_SUMMARY = "draw recorded runs: rows by node, balance over time, traffic against balance"
 _EPILOG = """\
 environment:
   BALAJOIN_CACHE  folder for downloaded jars (default: balajoin in XDG_CACHE_HOME or ~/.cache)
@@ -49,13 +55,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     redactor = Redactor(())
     _log_to_stderr(redactor, arguments.verbose)
     try:
-        if arguments.command == "demo":
-            return _demo(arguments)
+        if getattr(arguments, "config", None) is None:
+            return _WITHOUT_FILE[arguments.command](arguments)
         config = load(arguments.config, os.environ)
         redactor = config.redactor
         _log_to_stderr(redactor, arguments.verbose)
         if arguments.command == "control":
             return _control_tail(config, arguments.lines, arguments.follow)
+        if arguments.command == "top":
+            return _top(_page_of(config))
+        if arguments.command == "state":
+            return _state(config, arguments)
+        if arguments.command == "rescale":
+            return _rescale(config, arguments)
         order = _Order(config, arguments.config, default_cache(os.environ), arguments.verbose)
         return _COMMANDS[arguments.command](order)
     except ConfigError as error:
@@ -100,21 +112,75 @@ def _topics(order: _Order) -> int:
 
 
 def _control_tail(config: Config, lines: int, follow: bool) -> int:
+    from balajoin import rights
     from balajoin.control.tail import tail
 
+    rights.require(config, rights.OF_TAIL)
     for line in tail(config.kafka, config.join.control_topic, config.join.replica_topic, lines, follow):
         print(line, flush=follow)
+    return _DONE
+
+
+def _state(config: Config | None, arguments: argparse.Namespace) -> int:
+    from balajoin.checkpoints.show import show
+
+    location = config.run.checkpoint if config else arguments.checkpoint
+    show(location, config, in_json=arguments.json, cache=default_cache(os.environ), verbose=arguments.verbose)
+    return _DONE
+
+
+def _rescale(config: Config, arguments: argparse.Namespace) -> int:
+    from balajoin.checkpoints.rescale import rescale
+
+    cache, verbose = default_cache(os.environ), arguments.verbose
+    print(rescale(config, arguments.nodes, arguments.to, file=str(arguments.config), cache=cache, verbose=verbose))
     return _DONE
 
 
 def _demo(arguments: argparse.Namespace) -> int:
     from balajoin import demo
 
-    cache = default_cache(os.environ)
-    return demo.main(seconds=arguments.seconds, rate=arguments.rate, cache=cache, verbose=arguments.verbose)
+    return demo.main(
+        seconds=arguments.seconds,
+        rate=arguments.rate,
+        page=arguments.page,
+        record=arguments.record,
+        cache=default_cache(os.environ),
+        verbose=arguments.verbose,
+    )
+
+
+def _top(url: str) -> int:
+    from rich.console import Console
+
+    from balajoin.live import reading, top
+
+    top.show(Console(), reading.moments(url))
+    return _DONE
+
+
+def _page_of(config: Config) -> str:
+    address = config.page.address
+    if address is None or address.port == 0:
+        raise ConfigError([Problem("page.address", "names no port at which to look", "or give top --url URL")])
+    return address.url
+
+
+def _plot(arguments: argparse.Namespace) -> int:
+    from balajoin.live import plots
+
+    for picture in plots.draw(arguments.runs, arguments.output):
+        print(picture)
+    return _DONE
 
 
 _COMMANDS: dict[str, Callable[[_Order], int]] = {"run": _run, "check": _check, "topics": _topics}
+_WITHOUT_FILE: dict[str, Callable[[argparse.Namespace], int]] = {
+    "demo": _demo,
+    "plot": _plot,
+    "state": lambda arguments: _state(None, arguments),
+    "top": lambda arguments: _top(arguments.url),
+}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -138,9 +204,30 @@ def _parser() -> argparse.ArgumentParser:
     )
     tail.add_argument("--lines", type=_positive, default=20, help="how many records (default: %(default)s)")
     tail.add_argument("--follow", action="store_true", help="go on with new ones until Ctrl-C")
+    state = commands.add_parser("state", help=_STATE_SUMMARY, description=_STATE_SUMMARY, parents=[common])
+    which = state.add_mutually_exclusive_group(required=True)
+    which.add_argument("-c", "--config", type=Path, metavar="FILE", help="the join's TOML file")
+    which.add_argument("--checkpoint", metavar="PLACE", help="any checkpoint of balajoin")
+    state.add_argument("--json", action="store_true", help="all of it, for programs")
+    rescale = commands.add_parser(
+        "rescale", help=_RESCALE_SUMMARY, description=_RESCALE_SUMMARY, parents=[file, common]
+    )
+    rescale.add_argument("--nodes", type=_positive, required=True, metavar="M", help="how many it shall have")
+    rescale.add_argument("--to", required=True, metavar="PLACE", help="where the new checkpoint goes")
     demo = commands.add_parser("demo", help=_DEMO_SUMMARY, description=_DEMO_SUMMARY, parents=[common])
     demo.add_argument("--seconds", type=_positive, default=60, help="how long rows are produced (default: %(default)s)")
     demo.add_argument("--rate", type=_positive, default=2000, help="probe rows per second (default: %(default)s)")
+    demo.add_argument(
+        "--page", type=_address, default="127.0.0.1:0", metavar="HOST:PORT", help="of the live page (default: any port)"
+    )
+    demo.add_argument("--record", type=Path, metavar="FILE", help="write each batch down, for `balajoin plot`")
+    top = commands.add_parser("top", help=_TOP_SUMMARY, description=_TOP_SUMMARY, parents=[common])
+    service = top.add_mutually_exclusive_group(required=True)
+    service.add_argument("-c", "--config", type=Path, metavar="FILE", help="the join's TOML file, with page.address")
+    service.add_argument("--url", help="the page of a service, wherever it runs")
+    plot = commands.add_parser("plot", help=_PLOT_SUMMARY, description=_PLOT_SUMMARY, parents=[common])
+    plot.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="what run.record or demo --record wrote")
+    plot.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="where the pictures go")
     return parser
 
 
@@ -157,9 +244,18 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _address(text: str) -> Address:
+    try:
+        return Address.parse(text)
+    except AddressError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def _log_to_stderr(redactor: Redactor, verbose: bool) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(RedactingFormatter(_LOG_LINE, redactor))
+    if not verbose:
+        handler.addFilter(LogLimit())
     logger = logging.getLogger("balajoin")
     logger.handlers = [handler]
     logger.propagate = False

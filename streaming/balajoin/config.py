@@ -3,6 +3,7 @@
 Every problem `load` reports stands at its line, and all come out at once.
 """
 
+import errno
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -12,14 +13,29 @@ from typing import Any
 
 from balajoin.errors import ConfigError, Problem
 from balajoin.redaction import is_secret, is_secret_variable
-from balajoin.settings import Config, JoinSettings, Kafka, Output, Run, Skew, Stream, TopicLayout, topic_clashes
+from balajoin.settings import (
+    EXPRESSIONS,
+    Config,
+    JoinSettings,
+    Kafka,
+    Metrics,
+    Output,
+    Page,
+    Run,
+    Skew,
+    Stream,
+    TopicLayout,
+    topic_clashes,
+)
 from balajoin.toml_lines import line_of, locate
 
 __all__ = [
     "Config",
     "JoinSettings",
     "Kafka",
+    "Metrics",
     "Output",
+    "Page",
     "Run",
     "Skew",
     "Stream",
@@ -30,6 +46,9 @@ __all__ = [
 ]
 
 _REFERENCE = re.compile(r"\$(?P<escape>\$)?\{(?:(?P<body>[^}]*)\})?")
+_SHOWING_PLANS = ("spark.ui.enabled", "spark.eventLog.enabled")
+_LARGEST_FILE_BYTES = 1 << 20
+_DEEPEST = 32
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -44,11 +63,20 @@ def load(path: Path, environ: Mapping[str, str]) -> Config:
     except ConfigError as error:
         problems = _without_echoes([*references.problems, *error.problems, *topic_clashes(settings)], defaulted)
     else:
-        problems = references.problems
+        problems = [*references.problems, *_exposed(config, references.with_secrets)]
     if problems:
         raise ConfigError(sorted(with_lines(problems, locate(text)), key=lambda problem: problem.line or 0))
     config._substituted_secrets = tuple(references.secrets)
     return config
+
+
+def _exposed(config: Config, with_secrets: Iterable[str]) -> list[Problem]:
+    """Spark's pages and its event log draw plans with all their expressions."""
+    shown_by = next((name for name in _SHOWING_PLANS if config.spark.get(name) == "true"), None)
+    if shown_by is None:
+        return []
+    message = f"{shown_by} would show the secret in this expression"
+    return [Problem(setting, message, "switch it off") for setting in with_secrets if setting in EXPRESSIONS]
 
 
 def with_lines(problems: Iterable[Problem], lines: Mapping[str, int]) -> list[Problem]:
@@ -62,7 +90,7 @@ def lines_in(path: Path) -> dict[str, int]:
 def _read(path: Path) -> str:
     """The file's text, known to be TOML."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = _bounded(path)
         tomllib.loads(text)
     except OSError as error:
         raise ConfigError([Problem(str(path), f"cannot be read: {error.strerror}", "name it with -c FILE")]) from None
@@ -74,7 +102,20 @@ def _read(path: Path) -> str:
         line = int(at_line[1]) if at_line else text.rstrip().count("\n") + 1
         hint = "texts need quotes, and a key stands once in its table"
         raise ConfigError([Problem(str(path), f"not valid TOML: {reason}", hint, line)]) from None
+    except (ValueError, RecursionError):  # numbers of thousands of digits, and brackets as deep
+        raise ConfigError(
+            [Problem(str(path), "not valid TOML", "a number is too long, or nested too deeply")]
+        ) from None
     return text
+
+
+def _bounded(path: Path) -> str:
+    """A file's text, if it is not far larger than any such file is: it may be a device that never ends."""
+    with path.open("rb") as file:
+        content = file.read(_LARGEST_FILE_BYTES + 1)
+    if len(content) > _LARGEST_FILE_BYTES:
+        raise OSError(errno.EFBIG, f"it is larger than {_LARGEST_FILE_BYTES >> 20} MiB")
+    return content.decode()
 
 
 def _default_topics(settings: dict[str, Any]) -> set[str]:
@@ -110,15 +151,19 @@ class _References:
         self._environ = environ
         self.problems: list[Problem] = []
         self.secrets: list[str] = []
+        self.with_secrets: list[str] = []
 
     def resolve(self, settings: dict[str, Any]) -> dict[str, Any]:
         return {name: self._value(value, name) for name, value in settings.items()}
 
-    def _value(self, value: Any, setting: str) -> Any:
+    def _value(self, value: Any, setting: str, depth: int = 0) -> Any:
+        if depth > _DEEPEST:
+            self._fail(setting, "nested too deeply", "no setting has tables within tables within tables")
+            return None
         if isinstance(value, dict):
-            return {name: self._value(inner, f"{setting}.{name}") for name, inner in value.items()}
+            return {name: self._value(inner, f"{setting}.{name}", depth + 1) for name, inner in value.items()}
         if isinstance(value, list):
-            return [self._value(inner, setting) for inner in value]
+            return [self._value(inner, setting, depth + 1) for inner in value]
         if isinstance(value, str):
             return _REFERENCE.sub(lambda reference: self._text(reference, setting), value)
         return value
@@ -135,6 +180,7 @@ class _References:
             secret = is_secret_variable(body) or is_secret(setting)
         if text and secret:
             self.secrets.append(text)
+            self.with_secrets.append(setting)
         return text
 
     def _variable(self, name: str, setting: str) -> str:
@@ -146,9 +192,9 @@ class _References:
 
     def _file(self, name: str, setting: str) -> str:
         try:
-            return Path(name).read_text(encoding="utf-8").strip()
+            return _bounded(Path(name)).strip()
         except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            reason = error.strerror if isinstance(error, OSError) else "not a path, or not of UTF-8 text"
             self._fail(setting, f"the file {name} cannot be read: {reason}", "check the path and its rights")
             return ""
 

@@ -13,7 +13,7 @@ _UNITS_MS = {
 }
 _CANONICAL_UNITS = ("ms", "s", "min", "h", "day")
 _LONGEST_MS = 100 * 365 * 86_400_000  # event time ± a duration must stay far inside 64 bits of milliseconds
-_DURATION = re.compile(r"\s*(?P<number>[+-]?[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-zµ]*)\s*")
+_DURATION = re.compile(r"\s*(?P<number>[+-]?[0-9]{1,30}(?:\.[0-9]{1,30})?)\s*(?P<unit>[A-Za-zµ]*)\s*")
 
 EXAMPLES = '"500 ms", "10 s", "5 min", "2 h" or "1 day"'
 
@@ -29,7 +29,8 @@ class DurationError(ValueError):
 
 def parse_ms(written: object) -> int:
     if isinstance(written, int | float) and not isinstance(written, bool):
-        raise DurationError("a number without a unit", f'write "{written} s" or "{written} min", with the quotes')
+        number = 5 if isinstance(written, int) and written.bit_length() > 128 else written
+        raise DurationError("a number without a unit", f'write "{number} s" or "{number} min", with the quotes')
     if not isinstance(written, str):
         raise DurationError("not a duration", f"write {EXAMPLES}")
     match = _DURATION.fullmatch(written)

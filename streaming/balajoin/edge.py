@@ -1,4 +1,4 @@
-"""Where records enter: Kafka's columns become key bytes, their hash, time and value; what has no key or time leaves.
+"""Where records enter: Kafka's columns become key bytes, their hash, time and value; what cannot be joined leaves.
 
 All of it is Spark SQL, compiled by Spark: no Python sees a single record.
 """
@@ -6,6 +6,7 @@ All of it is Spark SQL, compiled by Spark: no Python sees a single record.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -13,6 +14,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, DataType, DateType, StringType, TimestampNTZType, TimestampType
 
 from balajoin import clients, keys
+from balajoin.attempt import attempt
+from balajoin.blocks import EARLIEST_US, LATEST_US
 from balajoin.config import Kafka, Stream
 from balajoin.errors import ConfigError, Problem
 from balajoin.sides import Side
@@ -23,7 +26,7 @@ KAFKA_COLUMNS = (
 )
 
 _JSON = "json:"
-_YEAR_1_US, _YEAR_9999_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+_COLUMNS = ("key", "value", "timestamp")
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,20 @@ def sql(setting: str, expression: str) -> str:
     path = expression.removeprefix(_JSON).strip().replace("\\", "\\\\").replace("'", "\\'")
     text = f"get_json_object(cast(value as string), '{path}')"
     if setting.endswith(".time"):
-        return f"coalesce(timestamp_millis(try_cast({text} as bigint)), try_cast({text} as timestamp))"
+        number = f"try_cast({text} as bigint)"
+        bounds = f"{EARLIEST_US // 1000} and {LATEST_US // 1000}"  # timestamp_millis ends the query beyond its own
+        return (
+            f"coalesce(timestamp_millis(if({number} between {bounds}, {number}, null)), try_cast({text} as timestamp))"
+        )
     return text
+
+
+def _attempted(spark: SparkSession, expression: str, column: Column) -> tuple[Column, Column]:
+    """A column made of an expression, null for records on which it fails; and whether it did not."""
+    if expression.startswith(_JSON) or expression in _COLUMNS:  # these cannot
+        return column, F.lit(True)
+    tried = attempt(spark, column)
+    return F.get(tried, F.lit(0)), tried.isNotNull()
 
 
 def records(
@@ -116,16 +131,25 @@ def expression_problems(spark: SparkSession, probe: Stream, build: Stream) -> li
     return []
 
 
-def rows(records: DataFrame, side: Side, stream: Stream, typed: Typed, hash_bits: int = 64) -> DataFrame:
-    """One row a record. A record without key or time keeps its original, for the dead-letter topic.
+def rows(
+    records: DataFrame, side: Side, stream: Stream, typed: Typed, max_ahead_us: int, hash_bits: int = 64
+) -> DataFrame:
+    """One row a record. One without key or time, or from too far in the future, is dead and keeps its original.
 
-    `hash_bits` below 64 forces collisions, for tests.
+    `ahead` is by how many microseconds a time passes the batch's, where that is too many. The batch's time stands in
+    the checkpoint's offset log, so a repeated batch finds the same. `hash_bits` below 64 forces collisions, for tests.
     """
     with lenient(records.sparkSession):
-        key = keys.to_bytes(F.expr(sql(f"{side}.key", stream.key)), typed.key)
-        time = _sane(F.unix_micros(F.expr(sql(f"{side}.time", stream.time)).cast("timestamp")))
-        value = F.expr(sql(f"{side}.value", stream.value)).cast("binary")
-        dead = key.isNull() | time.isNull()
+        expressions = {part: F.expr(sql(f"{side}.{part}", getattr(stream, part))) for part in ("key", "time", "value")}
+        attempted = partial(_attempted, records.sparkSession)
+        value, has_value = attempted(stream.value, expressions["value"].cast("binary"))
+        key, _ = attempted(stream.key, keys.to_bytes(expressions["key"], typed.key))
+        key = F.when(has_value, key)
+        time, _ = attempted(stream.time, F.unix_micros(expressions["time"].cast("timestamp")))
+        time = _sane(time)
+        ahead = time - F.unix_micros(F.current_timestamp())
+        too_far = ahead > max_ahead_us
+        dead = key.isNull() | time.isNull() | too_far
         return records.select(
             hash_of(key, hash_bits).alias("hash"),
             time.alias("time"),
@@ -133,6 +157,7 @@ def rows(records: DataFrame, side: Side, stream: Stream, typed: Typed, hash_bits
             "offset",
             key.alias("key"),
             value.alias("value"),
+            F.when(too_far, ahead).alias("ahead"),
             F.when(dead, F.col("key")).alias("dead_key"),
             F.when(dead, F.col("value")).alias("dead_value"),
             # As text: a list among the columns makes Spark's Arrow writer ten times slower (1.1M rows: 120 s, not 12).
@@ -142,7 +167,7 @@ def rows(records: DataFrame, side: Side, stream: Stream, typed: Typed, hash_bits
 
 def _sane(time: Column) -> Column:
     """None outside the years 1 to 9999: such a time is a mistake, and would expire all there is."""
-    return F.when(time.between(_YEAR_1_US, _YEAR_9999_US), time)
+    return F.when(time.between(EARLIEST_US, LATEST_US), time)
 
 
 def hash_of(key: Column, bits: int = 64) -> Column:

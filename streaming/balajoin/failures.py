@@ -38,7 +38,7 @@ class _Rule:
     message: str
 
     def explain(self, text: str, place: Place) -> BalaJoinError | None:
-        match = re.search(self.pattern, text)
+        match = re.search(self.pattern, text, re.M)
         if match is None:
             return None
         found = {name: value or "" for name, value in match.groupdict().items()}
@@ -63,9 +63,19 @@ _RULES = (
         "Kafka at {servers} refused the login: check user, password and certificates under [kafka.options]",
     ),
     _Rule(
-        r"(?:Topic|Cluster|Group|TransactionalId)AuthorizationException: (?P<what>.+)",
+        r"GroupAuthorizationException: .*?(?P<group>\S+)$",
         KafkaError,
-        "Kafka at {servers} denies access: {what}; ask for the right to",
+        "Kafka at {servers} denies access: ask for the operation Read on the consumer group {group}",
+    ),
+    _Rule(
+        r"TransactionalIdAuthorizationException",
+        KafkaError,
+        "Kafka at {servers} denies access: ask for the operations Describe and Write on the transactional ids",
+    ),
+    _Rule(
+        r"(?:Topic|Cluster)AuthorizationException: (?P<what>.+)",
+        KafkaError,
+        "Kafka at {servers} denies access: {what}; see with `balajoin check -c {file}` which right is missing",
     ),
     _Rule(
         r"UnknownTopicOrPartitionException|UnknownTopicIdException",
@@ -96,9 +106,9 @@ _RULES = (
         "another process uses the checkpoint {checkpoint}: stop it, or give this one a checkpoint of its own",
     ),
     _Rule(
-        r"(?:AccessControlException|AccessDeniedException|Permission denied).*",
+        r"AccessControlException|AccessDeniedException|Permission denied|Read-only file system",
         StateError,
-        "the checkpoint {checkpoint} cannot be written: check the rights of its folder",
+        "the checkpoint {checkpoint} cannot be written: check the rights of its folder, and that its disk is writable",
     ),
     _Rule(
         r"No space left on device",
@@ -138,6 +148,11 @@ def explain(text: str, place: Place) -> BalaJoinError:
         if explained is not None:
             return explained
     return BalaJoinError(f"the query failed: {innermost_cause(text)} (see all of it with --verbose)")
+
+
+def is_refusal(text: str) -> bool:
+    """Whether the broker denied somebody something, in the words of either kind of client."""
+    return re.search(r"AuthorizationException|[aA]uthorization failed", text) is not None
 
 
 def _own_error(name: str, message: str) -> BalaJoinError:

@@ -30,3 +30,8 @@ def homes(hashes: NDArray[np.int64], nodes: int) -> NDArray[np.int32]:
 
 def home(hash_: int, nodes: int) -> int:
     return int(homes(np.array([hash_], np.int64), nodes)[0])
+
+
+def shown(hash_: int) -> str:
+    """As people see it in metrics and in `balajoin control tail`."""
+    return f"{hash_ & (1 << 64) - 1:016x}"

@@ -3,6 +3,8 @@
 Comparing bytes spares the operators all knowledge of types, and the way back gives the result its typed key.
 """
 
+from collections.abc import Callable
+
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -14,6 +16,7 @@ from pyspark.sql.types import (
     MapType,
     NullType,
     StringType,
+    StructField,
     StructType,
     TimestampNTZType,
     TimestampType,
@@ -23,6 +26,10 @@ from pyspark.sql.types import (
 _MICROSECONDS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 # Spark's own formats end at milliseconds: keys that differ would become equal.
 _EXACT_TIMES = {"timestampFormat": f"{_MICROSECONDS}XXX", "timestampNTZFormat": _MICROSECONDS, "timeZone": "UTC"}
+
+# JSON writes this for whatever is no UTF-8, and would make different texts equal: such keys have their texts as bytes.
+_NO_TEXT = "\N{REPLACEMENT CHARACTER}"
+_PLAIN, _EXACT = "key", "bytes"
 
 
 def refusal(key: DataType) -> str | None:
@@ -47,8 +54,9 @@ def to_bytes(key: Column, type_: DataType) -> Column:
     if isinstance(type_, BinaryType):
         return key
     if isinstance(type_, ArrayType | StructType):
-        text = F.to_json(F.struct(key.alias("key")), {"ignoreNullFields": "false", **_EXACT_TIMES})
-        return F.when(key.isNotNull(), text).cast("binary")
+        text = _json(_PLAIN, key)
+        exact = _json(_EXACT, key.cast(_without_text(type_)))
+        return F.when(key.isNotNull(), F.when(F.contains(text, F.lit(_NO_TEXT)), exact).otherwise(text)).cast("binary")
     if isinstance(type_, FloatType | DoubleType):
         return (key + F.lit(0).cast(type_)).cast("string").cast("binary")  # −0.0 equals 0.0
     if isinstance(type_, TimestampType):
@@ -61,9 +69,29 @@ def from_bytes(key: Column, type_: DataType) -> Column:
         return key
     text = key.cast("string")
     if isinstance(type_, ArrayType | StructType):
-        return F.from_json(text, StructType().add("key", type_), _EXACT_TIMES).getField("key")
+        nullable = _rebuilt(type_, lambda part: part)
+        inside = F.from_json(text, StructType().add(_PLAIN, nullable).add(_EXACT, _without_text(type_)), _EXACT_TIMES)
+        return F.coalesce(inside.getField(_PLAIN), inside.getField(_EXACT).cast(nullable))
     if isinstance(type_, TimestampType):
         return F.timestamp_micros(text.cast("bigint"))
     if isinstance(type_, TimestampNTZType):
         return text.cast("timestamp_ntz")
     return text.cast(type_)
+
+
+def _json(name: str, key: Column) -> Column:
+    return F.to_json(F.struct(key.alias(name)), {"ignoreNullFields": "false", **_EXACT_TIMES})
+
+
+def _without_text(type_: DataType) -> DataType:
+    """With bytes for texts."""
+    return _rebuilt(type_, lambda part: BinaryType() if isinstance(part, StringType) else part)
+
+
+def _rebuilt(type_: DataType, change: Callable[[DataType], DataType]) -> DataType:
+    """The type with other parts, all of them nullable, as what comes out of JSON is."""
+    if isinstance(type_, ArrayType):
+        return ArrayType(_rebuilt(type_.elementType, change))
+    if isinstance(type_, StructType):
+        return StructType([StructField(field.name, _rebuilt(field.dataType, change)) for field in type_.fields])
+    return change(type_)

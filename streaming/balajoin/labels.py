@@ -6,7 +6,7 @@ partition and none on another, so nodes and sources are named by *labels* picked
 
 from collections.abc import Iterator
 from functools import cache
-from itertools import count, islice
+from itertools import count, islice, takewhile
 
 _MASK32 = 0xFFFFFFFF
 _SPARK_SEED = 42
@@ -50,3 +50,10 @@ def node_labels(nodes: int) -> list[int]:
 def source_label(source: int, nodes: int) -> int:
     """The label of source `source`: unique, and sources take turns on the n router partitions."""
     return next(islice(labels_on(source % nodes, nodes), source // nodes, None))
+
+
+def source_of(label: int, nodes: int) -> int:
+    """The way back from `source_label`."""
+    partition = spark_murmur3_long(label) % nodes
+    turns = sum(1 for _ in takewhile(label.__gt__, labels_on(partition, nodes)))
+    return partition + turns * nodes

@@ -1,29 +1,41 @@
 """What the operators tell of each batch, in the query's progress: Spark carries it to the driver with the batch itself.
 
-`observedMetrics` holds, under SOURCES, what routers sent: `rows_j` to node j, `probe_bytes` and `build_bytes` to other
-nodes than the source's own, and `source_i`, source i's `SourceStatistics` in JSON; under NODES, `node_j`, node j's
-`NodeStatistics`. Null where one had nothing to do.
+`values` gives, under PACKED of each stream, the `rows` that entered, the `dead` ones that did not, and how many of
+these were `ahead` of time; under SOURCES, what routers sent: `rows_j` to node j, `probe_bytes` and `build_bytes` to
+other nodes than the source's own, and `source_i`, source i's `SourceStatistics` in JSON; under NODES, `node_j`,
+node j's `NodeStatistics`. Null, or not there, where one had nothing to do.
 """
 
+import json
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from balajoin.labels import node_labels
+from balajoin.sides import SIDES, Side
 
+PACKED: dict[Side, str] = {side: f"balajoin_{side}" for side in SIDES}
 SOURCES = "balajoin_sources"
 NODES = "balajoin_nodes"
+_NOTES = "notes"
 
 
-def sources(routed: DataFrame, nodes: int, partitions: int) -> DataFrame:
+def packed(blocks: DataFrame, side: Side) -> DataFrame:
+    """Takes the rows out that hold no block."""
+    counts = [F.sum(count).alias(count) for count in ("rows", "dead", "ahead")]
+    return blocks.observe(PACKED[side], *counts).filter("block is not null")
+
+
+def sources(routed: DataFrame, nodes: int) -> DataFrame:
+    """Partitions may be added while the query runs, so that there is no column a source."""
     labels = list(enumerate(node_labels(nodes)))
     return routed.observe(
         SOURCES,
         *[_sum("rows", F.col("node") == label).alias(f"rows_{node}") for node, label in labels],
         _sum("bytes", F.col("section") != "build").alias("probe_bytes"),
         _sum("bytes", F.col("section") == "build").alias("build_bytes"),
-        *[_the_one(F.col("source") == source).alias(f"source_{source}") for source in range(partitions)],
+        F.collect_list("note").alias(_NOTES),
     )
 
 
@@ -37,7 +49,9 @@ def nodes(joined: DataFrame, count: int) -> DataFrame:
 def values(progress: Any, name: str) -> dict[str, Any]:
     """What a batch's progress holds under SOURCES or NODES; empty where nothing ran."""
     row = progress["observedMetrics"].get(name)
-    return row.asDict() if row is not None else {}
+    found = row.asDict() if row is not None else {}
+    notes = found.pop(_NOTES, None) or ()
+    return {**found, **{f"source_{json.loads(note)['source']}": note for note in notes}}
 
 
 def _sum(column: str, where: Column) -> Column:

@@ -14,13 +14,19 @@ from balajoin.labels import source_label
 from balajoin.sides import Side
 from balajoin.worker import settle
 
-PACKED = "source bigint, side string, partition int, first_offset bigint, block binary"
+PACKED = (
+    "source bigint, side string, partition int, first_offset bigint, rows bigint, dead bigint, ahead bigint, "
+    "block binary"
+)
 _PACKED_SCHEMA = pa.schema(
     [
         ("source", pa.int64()),
         ("side", pa.string()),
         ("partition", pa.int32()),
         ("first_offset", pa.int64()),
+        ("rows", pa.int64()),
+        ("dead", pa.int64()),
+        ("ahead", pa.int64()),
         ("block", pa.binary()),
     ]
 )
@@ -32,6 +38,7 @@ class Packer:
     topic: str
     nodes: int
     dead_letter_topic: str
+    max_ahead_ms: int
     publisher: Publisher
 
     def as_function(self) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -43,7 +50,12 @@ class Packer:
         return pack
 
     def pack(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """A row a block; where records were dead, one that counts them, without a block."""
         alive = self._bury_dead(batch)
+        if dead := batch.num_rows - alive.num_rows:
+            ahead = batch.num_rows - batch.column("ahead").null_count
+            counted = {"side": self.side, "dead": dead, "ahead": ahead}
+            yield pa.RecordBatch.from_pylist([counted], _PACKED_SCHEMA)
         for rows in _by_partition(pa.Table.from_batches([alive.select(ROWS.names)]).cast(ROWS)):
             for piece in pieces([rows], MAX_BLOCK_BYTES):
                 partition = piece.column("partition")[0].as_py()
@@ -52,15 +64,19 @@ class Packer:
                     [self.side],
                     [partition],
                     [piece.column("offset")[0].as_py()],
+                    [piece.num_rows],
+                    [0],
+                    [0],
                     encode_all([piece]),
                 ]
                 yield pa.record_batch(packed, schema=_PACKED_SCHEMA)
 
     def _bury_dead(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if not batch.column("key").null_count and not batch.column("time").null_count:
+        key, time, ahead = (batch.column(name) for name in ("key", "time", "ahead"))
+        if not key.null_count and not time.null_count and ahead.null_count == batch.num_rows:
             return batch
-        dead = pc.or_(pc.is_null(batch.column("key")), pc.is_null(batch.column("time")))
-        self.publisher.publish(self.dead_letter_topic, dead_letters(self.topic, batch.filter(dead)))
+        dead = pc.or_(pc.or_(pc.is_null(key), pc.is_null(time)), pc.is_valid(ahead))
+        self.publisher.publish(self.dead_letter_topic, dead_letters(self.topic, batch.filter(dead), self.max_ahead_ms))
         return batch.filter(pc.invert(dead))
 
 

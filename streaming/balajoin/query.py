@@ -7,16 +7,21 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from balajoin import clients, edge, observed, quiet, results, skewed_keys, topics
+from balajoin.checkpoints import seed as seeds
 from balajoin.compute.processor import JOINED, NodeProcessor
 from balajoin.compute.spec import JoinSpec, SideTopics
 from balajoin.config import JoinSettings, Kafka, Stream
 from balajoin.control import streams
 from balajoin.control.publisher import Publisher
+from balajoin.control.records import wake_up_record
 from balajoin.pack import PACKED, Packer
+from balajoin.pins import pins
+from balajoin.redaction import SECRET_NAMES
 from balajoin.routing.router import ROUTED, STATE, Router
 from balajoin.sides import Side
 
 _REQUIRED_CONF = {
+    "spark.sql.redaction.options.regex": f"{SECRET_NAMES}|url",  # or plans would show keys and logins
     "spark.sql.adaptive.enabled": "false",  # it would change the number of state partitions
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -32,12 +37,14 @@ def join(
     kafka: Kafka,
     settings: JoinSettings,
     cache_dir: str | None = None,
+    checkpoint: str | None = None,
     hash_bits: int = 64,
 ) -> DataFrame:
     """The continuous interval join of two topics, as an ordinary streaming DataFrame (columns: see `results`).
 
     Sets what the operators need on the session: `spark.sql.shuffle.partitions` becomes `settings.nodes`. `cache_dir`
-    is a folder on each executor's own disk. `hash_bits` below 64 forces hash collisions, for tests.
+    is a folder on each executor's own disk. `checkpoint` is the query's, and needed if `balajoin rescale` wrote
+    it. `hash_bits` below 64 forces hash collisions, for tests.
     """
     for name, value in _REQUIRED_CONF.items():
         spark.conf.set(name, value)
@@ -45,12 +52,19 @@ def join(
 
     probe_types, build_types = edge.types(spark, probe, build)
     publisher = Publisher.of(clients.librdkafka_options(kafka))
-    partitions = topics.partition_counts(kafka, [probe.topic, build.topic])
+    partitions = topics.partition_counts(
+        kafka, [probe.topic, build.topic, settings.control_topic, settings.replica_topic]
+    )
+    seed = seeds.read(spark, checkpoint, settings.nodes)
 
     def packed(side: Side, stream: Stream, typed: edge.Typed) -> DataFrame:
-        packer = Packer(side, stream.topic, settings.nodes, settings.dead_letter_topic, publisher)
-        records = edge.records(spark, stream.topic, kafka, stream.starting_offsets, settings.max_rows_per_batch)
-        return edge.rows(records, side, stream, typed, hash_bits).mapInArrow(packer.as_function(), PACKED)
+        packer = Packer(
+            side, stream.topic, settings.nodes, settings.dead_letter_topic, settings.max_ahead_ms, publisher
+        )
+        begin = seed.first_offsets(side, stream.topic, partitions, stream.starting_offsets)
+        records = edge.records(spark, stream.topic, kafka, begin, settings.max_rows_per_batch)
+        rows = edge.rows(records, side, stream, typed, settings.max_ahead_ms * 1000, hash_bits)
+        return observed.packed(rows.mapInArrow(packer.as_function(), PACKED), side)
 
     router = Router(
         policy=settings.policy,
@@ -60,6 +74,7 @@ def join(
         lease_us=settings.skew.lease_ms * 1000,
         control_topic=settings.control_topic,
         publisher=publisher,
+        first_states=seed.sources,
     )
     routed = (
         packed("probe", probe, probe_types)
@@ -67,9 +82,13 @@ def join(
         .groupBy("source")
         .applyInPandasWithState(router.as_function(), ROUTED, STATE, "append", GroupStateTimeout.NoTimeout)
     )
-    routed = observed.sources(routed, settings.nodes, max(partitions.values()))
-    signals = streams.signals(spark, settings.control_topic, kafka, settings.nodes)
-    replicas = streams.replicas(spark, settings.replica_topic, kafka, settings.nodes)
+    routed = observed.sources(routed, settings.nodes)
+    first_signals = seed.first_offsets("control", settings.control_topic, partitions, "earliest")
+    signals = streams.signals(spark, settings.control_topic, kafka, settings.nodes, first_signals)
+    first_replicas = seed.first_offsets("replicas", settings.replica_topic, partitions, "earliest")
+    replicas = streams.replicas(spark, settings.replica_topic, kafka, settings.nodes, first_replicas)
+    if seed.owing:
+        publisher.publish(settings.control_topic, [wake_up_record()], whole=True)
 
     spec = JoinSpec(
         nodes=settings.nodes,
@@ -78,14 +97,7 @@ def join(
         lateness_us=settings.lateness_ms * 1000,
         idle_after_ms=settings.idle_after_ms,
         sources={"probe": partitions[probe.topic], "build": partitions[build.topic]},
-        pins={
-            "join.type": settings.type,
-            "join.nodes": settings.nodes,
-            "probe.topic": probe.topic,
-            "build.topic": build.topic,
-            "probe.key": probe.key,
-            "build.key": build.key,
-        },
+        pins=pins(probe, build, settings),
         type=settings.type,
     )
     side_topics = SideTopics(
@@ -101,7 +113,7 @@ def join(
         routed.unionAll(signals)
         .unionAll(replicas)
         .groupBy("node")
-        .transformWithStateInPandas(processor, JOINED, "append", "none")
+        .transformWithStateInPandas(processor, JOINED, "append", "none", initialState=seed.first_states())
     )
     if settings.type != "inner":
         quiet.keep_time(spark, settings, publisher)

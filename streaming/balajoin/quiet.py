@@ -4,16 +4,15 @@ Spark runs no batch without new records, and event time comes with records. So w
 idle for a while, the driver publishes a tick; the batch that it starts shows every node how late it is.
 """
 
-import json
 import time
 from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from balajoin import observed
 from balajoin.control.publisher import Publisher
 from balajoin.control.records import Stamp, tick_record
+from balajoin.report import BatchReport
 from balajoin.settings import JoinSettings
 
 _IDLE_EVENTS = "spark.sql.streaming.noDataProgressEventInterval"
@@ -38,15 +37,13 @@ class Ticker(StreamingQueryListener):
         pass
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        progress = event.progress
-        if not any(f"Subscribe[{self._topic}]" in source.description for source in progress.sources):
+        report = BatchReport.of(event.progress)
+        if not report.nodes or self._topic not in {read.topic for read in report.inputs}:
             return
-        notes = observed.values({"observedMetrics": progress.observedMetrics}, observed.NODES).values()
-        nodes = [json.loads(note) for note in notes if note]
-        if nodes and any(node["waiting_rows"] for node in nodes):
-            self._waiting[str(progress.runId)] = progress.batchId
-        elif nodes:
-            self._waiting.pop(str(progress.runId), None)
+        if any(node.waiting_rows for node in report.nodes):
+            self._waiting[report.run_id] = report.batch
+        else:
+            self._waiting.pop(report.run_id, None)
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
         batch = self._waiting.get(str(event.runId))

@@ -9,7 +9,7 @@ HIDDEN = "***"
 # Also handed to Spark (spark.redaction.regex), so it keeps to what Java and Python regular expressions share.
 SECRET_NAMES = (
     r"(?i)secret|passw(or)?d|token|credential|jaas|private|access[._-]?key"
-    r"|ssl\.key|keystore\.key|key\.pem"
+    r"|ssl\.key|keystore\.key|key\.pem|redaction"  # what is to be redacted is written there
 )
 _SECRET_NAME = re.compile(SECRET_NAMES)
 _SECRET_VARIABLE = re.compile(r"(?i)secret|passw|pwd|token|credential|jaas|private|(api|access|ssl|sasl)_?key")
@@ -38,6 +38,11 @@ class Redactor:
         texts = {text for text in written if len(text) >= _SHORTEST_SECRET}
         longest_first = sorted(texts, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+
+    @property
+    def pattern(self) -> str:
+        """What finds each of them, in Java too; empty if there are none."""
+        return self._pattern.pattern if self._pattern else ""
 
     def __call__(self, text: str) -> str:
         return self._pattern.sub(HIDDEN, text) if self._pattern else text

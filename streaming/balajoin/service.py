@@ -3,25 +3,35 @@
 import logging
 import os
 import time
+import warnings
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.accumulators import AccumulatorTCPServer
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from balajoin import topics
+from balajoin import rights, topic_ids, topics
 from balajoin.broker.jars import default_cache
 from balajoin.check import missing_topics
+from balajoin.checkpoints.lock import sole_user
 from balajoin.clients import spark_writer_options
+from balajoin.clock import ClockWatch
 from balajoin.errors import BalaJoinError, ConfigError
-from balajoin.failures import JVM_GONE, Place, explain
+from balajoin.failures import JVM_GONE, Place, explain, is_refusal
+from balajoin.live.onlookers import Onlookers
+from balajoin.live.telling import Telling
+from balajoin.metrics.serving import served
 from balajoin.progress import BatchLog
+from balajoin.report import Listener, Reports
 from balajoin.session import create_session
 from balajoin.settings import Config
 from balajoin.stopping import Interrupted, StopRequests, finish_batch_and_stop
+from balajoin.topic_ids import TopicWatch
 
 _logger = logging.getLogger(__name__)
 _POLL_S = 0.2
@@ -34,21 +44,48 @@ def run(config: Config, path: Path | None = None, *, cache: Path | None = None, 
     `path` is the file that messages refer to, `cache` the folder of the connector's jars.
     """
     file = str(path or "FILE")
-    with StopRequests() as requests:
+    with StopRequests() as requests, sole_user(config.run.checkpoint, create=True):
         try:
             spark_writer_options(config.kafka)
             require_topics(config, file)
-            spark = _session(config, cache or default_cache(os.environ), verbose)
-            try:
-                requests.wait_for_batches()
-                return until_stopped(start(spark, config), requests)
-            except (PySparkException, Py4JError, ConnectionError) as error:
-                raise _failure(error, config, file) from None
-            finally:
-                with suppress(Py4JError, ConnectionError):  # the JVM may be what died
-                    spark.stop()
+            with served(config) as metrics, Onlookers.of(config) as onlookers:
+                if onlookers.url:
+                    _logger.info("live page at %s", onlookers.url)
+                listeners: list[Listener] = [
+                    BatchLog((config.probe.topic, config.build.topic)),
+                    *metrics,
+                    Telling.of(config, onlookers.listeners),
+                ]
+                return _run(config, file, cache or default_cache(os.environ), verbose, requests, listeners)
         except Interrupted:
             return STOPPED
+
+
+def _run(
+    config: Config, file: str, cache: Path, verbose: bool, requests: StopRequests, listeners: Sequence[Listener]
+) -> int:
+    _say_in_one_line_that_the_jvm_died()
+    spark = _session(config, cache, verbose)
+    try:
+        requests.wait_for_batches()
+        ids = topic_ids.verify(spark, config)
+        watch = TopicWatch(config.kafka, ids, config.run.checkpoint)
+        return until_stopped(start(spark, config), requests, listeners, watch)
+    except (PySparkException, Py4JError, ConnectionError) as error:
+        raise explained(error, config, file) from None
+    finally:
+        with suppress(Py4JError, ConnectionError):  # the JVM may be what died
+            spark.stop()
+
+
+def _say_in_one_line_that_the_jvm_died() -> None:
+    """PySpark's own threads would print their traces beside it."""
+
+    def keep_quiet(*_: object) -> None:
+        _logger.debug("lost Spark's Java process", exc_info=True)
+
+    AccumulatorTCPServer.handle_error = keep_quiet  # type: ignore[assignment, method-assign]
+    warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark JVM", RuntimeWarning)
 
 
 def _session(config: Config, cache: Path, verbose: bool) -> SparkSession:
@@ -60,12 +97,14 @@ def _session(config: Config, cache: Path, verbose: bool) -> SparkSession:
         nodes=config.join.nodes,
         checkpoint=config.run.checkpoint,
         verbose=verbose,
+        redactor=config.redactor,
     )
 
 
 def require_topics(config: Config, file: str) -> None:
-    counts = topics.existing(config.kafka, config.topics_by_setting.values())
-    missing = missing_topics(config, counts, file)
+    found = topics.look_up(config.kafka, config.topics_by_setting.values())
+    rights.require(config, found=found)
+    missing = missing_topics(config, found, file)
     if missing:
         raise ConfigError(missing)
 
@@ -74,7 +113,13 @@ def start(spark: SparkSession, config: Config) -> StreamingQuery:
     from balajoin import query
 
     joined = query.join(
-        spark, config.probe, config.build, kafka=config.kafka, settings=config.join, cache_dir=config.run.cache_dir
+        spark,
+        config.probe,
+        config.build,
+        kafka=config.kafka,
+        settings=config.join,
+        cache_dir=config.run.cache_dir,
+        checkpoint=config.run.checkpoint,
     )
     return (
         _writer(joined, config)
@@ -105,17 +150,26 @@ def _writer(joined: DataFrame, config: Config) -> DataStreamWriter:
     )
 
 
-def until_stopped(query: StreamingQuery, requests: StopRequests) -> int:
-    batches = BatchLog(query)
+def until_stopped(
+    query: StreamingQuery,
+    requests: StopRequests,
+    listeners: Sequence[Listener] = (),
+    topics_watch: TopicWatch | None = None,
+) -> int:
+    reports, clock = Reports(query), ClockWatch()
     _logger.info("running name=%s; stop it with Ctrl-C or SIGTERM", query.name)
     while requests.count == 0 and query.isActive:
         time.sleep(_POLL_S)
-        batches.update()
+        reports.tell(listeners)
+        if trouble := clock.trouble():
+            _logger.warning("%s", trouble)
+        if topics_watch:
+            topics_watch.update()
     finished = True
     if query.isActive:
         _logger.info("stopping: the batch in flight is finished first")
         finished = finish_batch_and_stop(query, requests)
-        batches.update()
+        reports.tell(listeners)
     failure = query.exception()
     if failure is not None:
         raise failure
@@ -123,10 +177,15 @@ def until_stopped(query: StreamingQuery, requests: StopRequests) -> int:
     return STOPPED if finished else CUT_SHORT
 
 
-def _failure(error: Exception, config: Config, file: str) -> BalaJoinError:
+def explained(error: Exception, config: Config, file: str) -> BalaJoinError:
     trace = f"{error}\n{getattr(error, '_stackTrace', '')}"
     _logger.debug("the query failed: %s", trace)
     if not isinstance(error, PySparkException | Py4JJavaError):
         return BalaJoinError(JVM_GONE)
+    if is_refusal(trace):
+        try:
+            rights.require(config)  # the clients name the topic only, the broker also what is missing there
+        except BalaJoinError as refusal:
+            return refusal
     place = Place(config.kafka.bootstrap_servers, config.run.checkpoint, file)
     return explain(config.redactor(trace), place)

@@ -19,10 +19,10 @@ from pyspark.sql import SparkSession
 
 from balajoin.broker import java
 from balajoin.broker.jars import fetch
-from balajoin.errors import SetupError
+from balajoin.errors import ConfigError, Problem, SetupError
 from balajoin.failures import innermost_cause
 from balajoin.jvm_output import JvmOutput
-from balajoin.redaction import SECRET_NAMES, is_secret
+from balajoin.redaction import SECRET_NAMES, Redactor, is_secret
 
 # A task is tried four times: one lost Python worker does not end the query.
 DEFAULT_MASTER = "local[*,4]"
@@ -41,6 +41,8 @@ _BASE_CONF = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+# Spark takes these when its Java process starts, or never.
+_COMMAND_LINE_ONLY = ("spark.driver.extraJavaOptions", "spark.driver.extraClassPath", "spark.driver.defaultJavaOptions")
 # Within one machine nothing should listen to the network, nor depend on how the host's name resolves.
 _LOCAL_CONF = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 # On a local disk the default manager runs a shell command per file, where Hadoop's native library is missing: 330 ms
@@ -61,9 +63,10 @@ def create_session(
     nodes: int | None = None,
     checkpoint: str | None = None,
     verbose: bool = False,
+    redactor: Redactor | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> SparkSession:
-    """Starts Spark; `spark_conf` wins over what this module would set.
+    """Starts Spark; `spark_conf` wins over what this module would set. What `redactor` knows shows nowhere in Spark.
 
     Without `checkpoint`, one on the local disk is assumed when the master is local.
     """
@@ -78,9 +81,10 @@ def create_session(
         nodes=nodes,
         checkpoint=checkpoint,
         verbose=verbose,
+        redactor=redactor,
     )
-    with _compiled_pyspark(cache, conf):
-        context = _start(conf)
+    with _on_loopback(conf), _compiled_pyspark(cache, conf):
+        context = _start(conf, redactor or Redactor(()))
     if _is_local(conf["spark.master"]) or "spark.pyspark.python" in conf:
         # PySpark would take the first `python3` of the PATH, which need not have balajoin
         context.pythonExec = conf.get("spark.pyspark.python", sys.executable)
@@ -96,6 +100,7 @@ def session_conf(
     nodes: int | None,
     checkpoint: str | None,
     verbose: bool,
+    redactor: Redactor | None = None,
 ) -> dict[str, str]:
     chosen_master = master or spark_conf.get("spark.master", DEFAULT_MASTER)
     local = _is_local(chosen_master)
@@ -111,6 +116,7 @@ def session_conf(
         **(_LOCAL_CONF if local else {}),
         **(_LOCAL_CHECKPOINT_CONF if _is_on_local_disk(checkpoint, local) else {}),
         **({"spark.sql.shuffle.partitions": str(nodes)} if nodes else {}),
+        **(_redacting(redactor.pattern) if redactor and redactor.pattern else {}),
         "spark.app.name": app_name,
         **spark_conf,
         **joined,
@@ -118,15 +124,24 @@ def session_conf(
     }
 
 
-def _start(conf: Mapping[str, str]) -> SparkContext:
+def _redacting(secrets: str) -> dict[str, str]:
+    """By which Spark hides settings, and parts of plans."""
+    return {"spark.redaction.regex": f"{SECRET_NAMES}|{secrets}", "spark.sql.redaction.string.regex": secrets}
+
+
+def _start(conf: Mapping[str, str], redactor: Redactor) -> SparkContext:
     """A session of its own keeps the JVM and all below it out of reach of the terminal's signals.
 
     It ends when the driver does, however that dies: the pipe to its standard input breaks.
     """
     # The rest follows through the gateway: a command line can be read by every user of the machine.
     visible = SparkConf(loadDefaults=False).setAll(
-        [(name, value) for name, value in conf.items() if not is_secret(name)]
+        [(name, value) for name, value in conf.items() if not is_secret(name) and redactor(value) == value]
     )
+    for name in _COMMAND_LINE_ONLY:
+        if redactor(conf.get(name, "")) != conf.get(name, ""):
+            hint = "give it to the program in another way"
+            raise ConfigError([Problem(f"spark.{name}", "Java's command line would show the secret to everyone", hint)])
     gateway = SparkContext._gateway or _launch_jvm(visible)
     complete = SparkConf(_jvm=gateway.jvm).setAll(list(conf.items()))
     try:
@@ -134,6 +149,19 @@ def _start(conf: Mapping[str, str]) -> SparkContext:
     except Py4JJavaError as error:
         cause = innermost_cause(str(error))
         raise SetupError(f"Spark does not start: {cause}; check run.master and [spark]") from None
+
+
+@contextmanager
+def _on_loopback(conf: Mapping[str, str]) -> Iterator[None]:
+    """Within, Spark starts such that its web page too, if it is switched on, listens where the driver does."""
+    if "SPARK_LOCAL_IP" in os.environ or not _is_local(conf["spark.master"]):
+        yield
+        return
+    os.environ["SPARK_LOCAL_IP"] = conf["spark.driver.bindAddress"]
+    try:
+        yield
+    finally:
+        del os.environ["SPARK_LOCAL_IP"]
 
 
 @contextmanager

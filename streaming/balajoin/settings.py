@@ -24,11 +24,13 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from balajoin import durations
+from balajoin.address import Address, AddressError
 from balajoin.compute.spec import JoinType
 from balajoin.errors import ConfigError, Problem
 from balajoin.redaction import Redactor, is_secret, redact
 from balajoin.routing.rule import PolicyName
 from balajoin.settings_problems import problems_of, wrong
+from balajoin.sides import SIDES
 
 # Spark reads and commits by its checkpoint, and refuses these from a user.
 _SET_BY_BALAJOIN = frozenset(
@@ -53,6 +55,8 @@ _SPARK_SET_BY_BALAJOIN = {
     "spark.sql.shuffle.partitions": "set join.nodes instead",
     "spark.sql.streaming.stateStore.providerClass": "remove it",
 }
+
+EXPRESSIONS = frozenset({"output.value", *(f"{side}.{part}" for side in SIDES for part in ("key", "time", "value"))})
 
 _TOPIC_SETTINGS = (
     "probe.topic",
@@ -92,6 +96,15 @@ def _servers(written: str) -> str:
     return ",".join(servers)
 
 
+def _address(written: object) -> Address:
+    if isinstance(written, Address):
+        return written
+    try:
+        return Address.parse(str(written))
+    except AddressError as error:
+        raise wrong(str(error), '"127.0.0.1:8787"') from None
+
+
 def _flat_texts(table: object) -> object:
     """TOML reads `security.protocol = …` as nested tables, and writes numbers and booleans without quotes."""
     if not isinstance(table, Mapping):
@@ -126,6 +139,7 @@ Text = Annotated[str, StringConstraints(min_length=1)]
 Topic = Annotated[str, AfterValidator(_topic)]
 WholeNumber = Annotated[int, BeforeValidator(_no_boolean)]
 Milliseconds = Annotated[int, BeforeValidator(_duration_ms)]
+ListenAddress = Annotated[Address, BeforeValidator(_address), PlainSerializer(str)]
 Texts = Annotated[Mapping[str, str], BeforeValidator(_flat_texts)]
 ClientOptions = Annotated[Texts, AfterValidator(_no_options_of_ours), PlainSerializer(redact)]
 SparkConf = Annotated[Texts, AfterValidator(_no_conf_of_ours), PlainSerializer(redact)]
@@ -194,6 +208,7 @@ class JoinSettings(_Settings):
     after_ms: Milliseconds = Field(alias="after", examples=["0 s"])
     lateness_ms: Annotated[Milliseconds, Field(ge=0)] = Field(default=0, alias="lateness", examples=["10 s"])
     idle_after_ms: Annotated[Milliseconds, Field(ge=1)] = Field(default=60_000, alias="idle_after", examples=["1 min"])
+    max_ahead_ms: Annotated[Milliseconds, Field(ge=0)] = Field(default=3_600_000, alias="max_ahead", examples=["1 h"])
     nodes: Annotated[WholeNumber, Field(ge=1, le=1024)] = Field(default=4, examples=[4])
     policy: PolicyName = Field(default="bala-join", examples=["bala-join"])
     skew: Skew = Field(default=Skew(), validate_default=True)
@@ -249,8 +264,29 @@ class Run(_Settings):
     trigger_ms: Annotated[Milliseconds, Field(ge=0)] = Field(default=1_000, alias="trigger", examples=["1 s"])
     master: Text | None = Field(default=None, examples=["local[*,4]"])
     cache_dir: Text | None = Field(default=None, examples=["/var/cache/balajoin"])
+    record: Text | None = Field(default=None, examples=["run.jsonl"])
 
     if TYPE_CHECKING:  # durations are given as texts, and kept as numbers
+
+        def __init__(self, **settings: Any) -> None: ...
+
+
+class Page(_Settings):
+    """Where the live page is served; nowhere if left out. Port 0 takes any that is free."""
+
+    address: ListenAddress | None = Field(default=None, examples=["127.0.0.1:8787"])
+
+    if TYPE_CHECKING:  # given as a text, and kept as host and port
+
+        def __init__(self, **settings: Any) -> None: ...
+
+
+class Metrics(_Settings):
+    """Where Prometheus finds the join's metrics; nowhere if left out. Port 0 takes any that is free."""
+
+    address: ListenAddress | None = Field(default=None, examples=["127.0.0.1:9464"])
+
+    if TYPE_CHECKING:  # given as a text, and kept as host and port
 
         def __init__(self, **settings: Any) -> None: ...
 
@@ -272,6 +308,8 @@ class Config(_Settings):
     join: JoinSettings
     output: Output
     run: Run
+    metrics: Metrics = Metrics()
+    page: Page = Page()
     topics: TopicLayout = TopicLayout()
     spark: SparkConf = {}
 

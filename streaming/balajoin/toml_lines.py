@@ -38,6 +38,7 @@ class _Scanner:
         self._text = text
         self._position = 0
         self._lines: dict[str, int] = {}
+        self._line, self._counted = 1, 0
 
     def scan(self) -> dict[str, int]:
         table: tuple[str, ...] = ()
@@ -62,7 +63,9 @@ class _Scanner:
         self._value(name)
 
     def _key(self, table: tuple[str, ...]) -> tuple[str, ...]:
-        line = self._text.count("\n", 0, self._position) + 1
+        self._line += self._text.count("\n", self._counted, self._position)
+        self._counted = self._position
+        line = self._line
         name = table
         while True:
             start = self._skip(_SPACES)

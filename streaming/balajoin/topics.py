@@ -1,12 +1,14 @@
-"""Which topics are there, how many partitions they have, and creating those that are missing."""
+"""Which topics are there, what a client may do with them, and creating those that are missing."""
 
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
 import confluent_kafka
+from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -19,17 +21,44 @@ _TIMEOUT_S = 10.0
 _CODES = confluent_kafka.KafkaError
 
 _WHAT_TO_DO = {
-    _CODES.TOPIC_AUTHORIZATION_FAILED: "the user may not create it: ask for the right to, or have it created",
-    _CODES.CLUSTER_AUTHORIZATION_FAILED: "the user may not create topics: ask for the right to, or have them created",
+    _CODES.TOPIC_AUTHORIZATION_FAILED: "ask for the operation Create on it, or have it created",
+    _CODES.CLUSTER_AUTHORIZATION_FAILED: "ask for the operation Create on it, or have it created",
     _CODES.INVALID_REPLICATION_FACTOR: "set topics.replication to at most the number of brokers",
     _CODES.INVALID_PARTITIONS: "set topics.partitions to a number that the cluster allows",
 }
 
 
+@dataclass(frozen=True)
+class Found:
+    """A topic as a client sees it. `allowed` are operations in Kafka's words; None if the broker does not tell."""
+
+    partitions: int
+    allowed: frozenset[str] | None = None
+
+
+FORBIDDEN = Found(0, frozenset())
+"""Without Describe nobody is told whether the topic is there at all."""
+
+
+def look_up(kafka: Kafka, names: Iterable[str]) -> dict[str, Found]:
+    """Those topics that exist, or may."""
+    return _Admin(kafka).look_up(names)
+
+
 def existing(kafka: Kafka, names: Iterable[str]) -> dict[str, int]:
-    """Partition counts of those topics that exist. Asks for all topics: asking for one by name could create it."""
-    found = _Admin(kafka).partition_counts()
-    return {name: found[name] for name in names if name in found}
+    """Partition counts of those topics that exist."""
+    found = look_up(kafka, names)
+    for name, topic in found.items():
+        if topic is FORBIDDEN:
+            raise KafkaError(
+                f"{who(kafka)} may not Describe topic {name}: ask for that ACL at {kafka.bootstrap_servers}"
+            )
+    return {name: topic.partitions for name, topic in found.items()}
+
+
+def who(kafka: Kafka) -> str:
+    name = kafka.options.get("sasl.username")
+    return f"user {name}" if name else "this client"
 
 
 def partition_counts(kafka: Kafka, names: Iterable[str]) -> dict[str, int]:
@@ -40,6 +69,16 @@ def partition_counts(kafka: Kafka, names: Iterable[str]) -> dict[str, int]:
         if topic not in counts:
             raise KafkaError(f"topic {topic} does not exist at {kafka.bootstrap_servers}: create it first")
     return counts
+
+
+def ids(kafka: Kafka, names: Iterable[str]) -> tuple[str, dict[str, str]]:
+    """The cluster's id, and those of topics that have to be there."""
+    return _Admin(kafka).ids(list(names))
+
+
+def describer(kafka: Kafka) -> Callable[[list[str]], dict[str, Future[Any]]]:
+    """Asks for topics' descriptions, over one connection, and does not wait for them."""
+    return _Admin(kafka).describe
 
 
 @dataclass(frozen=True)
@@ -78,11 +117,10 @@ def shapes(config: Config) -> dict[str, Shape]:
 
 def create_missing(kafka: Kafka, wanted: Mapping[str, Shape], replication: int) -> list[str]:
     """Creates each topic that is not there; returns the names of those created."""
-    admin = _Admin(kafka)
-    found = admin.partition_counts()
+    found = existing(kafka, wanted)
     missing = {name: shape for name, shape in wanted.items() if name not in found}
     if missing:
-        admin.create(missing, replication)
+        _Admin(kafka).create(missing, replication)
     return list(missing)
 
 
@@ -98,12 +136,39 @@ class _Admin:
         except confluent_kafka.KafkaException as error:
             raise _refused(error.args[0].str(), options, self._redactor) from None
 
-    def partition_counts(self) -> dict[str, int]:
+    def look_up(self, names: Iterable[str]) -> dict[str, Found]:
+        """Asks by name, but in a way that never creates a topic."""
+        wanted = TopicCollection(list(dict.fromkeys(names)))
+        asked = self._client.describe_topics(wanted, include_authorized_operations=True, request_timeout=_TIMEOUT_S)
+        found = {}
+        for name, future in asked.items():
+            try:
+                topic = future.result(timeout=2 * _TIMEOUT_S)
+            except confluent_kafka.KafkaException as error:
+                code = error.args[0].code()
+                if code == _CODES.TOPIC_AUTHORIZATION_FAILED:
+                    found[name] = FORBIDDEN
+                elif code not in (_CODES.UNKNOWN_TOPIC_OR_PART, _CODES._UNKNOWN_TOPIC):
+                    raise self._unreachable(error.args[0]) from None
+            else:
+                allowed = frozenset(each.name.capitalize() for each in topic.authorized_operations or ())
+                found[name] = Found(len(topic.partitions), allowed or None)
+        return found
+
+    def describe(self, names: list[str]) -> dict[str, Future[Any]]:
+        found: dict[str, Future[Any]] = self._client.describe_topics(
+            confluent_kafka.TopicCollection(names), request_timeout=_TIMEOUT_S
+        )
+        return found
+
+    def ids(self, names: list[str]) -> tuple[str, dict[str, str]]:
+        self._await_visible(names)
         try:
-            metadata = self._client.list_topics(timeout=_TIMEOUT_S)
+            cluster = self._client.list_topics(timeout=_TIMEOUT_S).cluster_id
+            found = {name: str(answer.result().topic_id) for name, answer in self.describe(names).items()}
         except confluent_kafka.KafkaException as error:
             raise self._unreachable(error.args[0]) from None
-        return {name: len(topic.partitions) for name, topic in metadata.topics.items() if topic.error is None}
+        return str(cluster), found
 
     def create(self, topics: Mapping[str, Shape], replication: int) -> None:
         new = [
@@ -126,9 +191,9 @@ class _Admin:
     def _await_visible(self, names: Iterable[str]) -> None:
         """A new topic takes a moment to reach all brokers; a query started before would not find it."""
         deadline = time.monotonic() + _TIMEOUT_S
-        while not set(names) <= self.partition_counts().keys():
+        while not set(names) <= self.look_up(names).keys():
             if time.monotonic() > deadline:
-                raise KafkaError(f"created topics do not show up at {self._servers}: try again in a moment")
+                raise KafkaError(f"topics do not show up at {self._servers}: try again in a moment")
             time.sleep(0.1)
 
     def _unreachable(self, error: confluent_kafka.KafkaError) -> KafkaError:

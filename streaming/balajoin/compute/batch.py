@@ -10,10 +10,12 @@ import pandas as pd
 import pyarrow as pa
 
 from balajoin import blocks
+from balajoin.codec import refusing_damage
+from balajoin.compute.head import HEAD
 from balajoin.compute.join import Arrival, Node
 from balajoin.compute.pairs import PAIRS
 from balajoin.compute.spec import JoinSpec, SideTopics
-from balajoin.control.publisher import Publisher
+from balajoin.control.publisher import Publisher, size
 from balajoin.control.records import (
     ForeignRecordError,
     Part,
@@ -36,7 +38,6 @@ from balajoin.worker import current_stamp, settle
 
 _FRAME_ROWS = 1 << 16
 _FRAME_BYTES = 64 << 20
-_HEAD = -1  # under this number the map holds the node's head; blocks have others
 _NOTED = PAIRS.append(pa.field("note", pa.string()))
 
 
@@ -51,12 +52,13 @@ def process(
     began = time.process_time_ns()
     stamp = current_stamp()
     stored = StateBlocks(state)
-    node = Node(spec, stored.get(_HEAD), stored, cache, number)
+    with refusing_damage("node"):
+        node = Node(spec, stored.get(HEAD), stored, cache, number)
     inputs = Inputs.read(stamp, (row for frame in frames for row in frame.itertuples(index=False)))
     for pairs in gathered(node.process(stamp.batch, **inputs.of_node)):
         yield _frame(pairs.append_column(_NOTED.field("note"), pa.nulls(pairs.num_rows, pa.string())))
     _publish(node, stamp, spec.nodes, topics)
-    stored.put(_HEAD, node.state())
+    stored.put(HEAD, node.state())
     node.statistics.foreign_records += inputs.foreign
     node.statistics.stale_records = inputs.stale
     node.statistics.busy_us = (time.process_time_ns() - began) // 1000
@@ -124,11 +126,12 @@ def _publish(node: Node, stamp: Stamp, nodes: int, topics: SideTopics) -> None:
         publisher.publish(topics.late, late_records(topics.origins[rows.side], rows.rows, rows.watermark))
     if node.signals:
         signals = [signal_record(stamp, home(signal.hash, nodes), signal) for signal in node.signals]
+        node.statistics.signal_bytes = sum(map(size, signals))
         publisher.publish(topics.control, signals, whole=True)
     if node.shipments or node.reports:
         records = [record for shipment in node.shipments for record in shipment_records(stamp, shipment)]
         records += [record for report in node.reports for record in report_records(stamp, report)]
-        node.statistics.replica_bytes = sum(len(record.value or b"") for record in records)
+        node.statistics.replica_bytes = sum(map(size, records))
         publisher.publish(topics.replicas, records, whole=True)
 
 
@@ -150,7 +153,7 @@ class StateBlocks:
 
     def items(self) -> Iterable[tuple[int, bytes]]:
         """One by one: a single answer with all of them could pass the 2 GiB that Spark's protocol allows."""
-        for number in sorted(key[0] for key in self._state.keys() if key[0] != _HEAD):  # noqa: SIM118 - not a dict
+        for number in sorted(key[0] for key in self._state.keys() if key[0] >= 0):  # noqa: SIM118 - not a dict
             yield number, bytes(self._state.getValue((number,))[0])
 
 

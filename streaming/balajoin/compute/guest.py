@@ -6,7 +6,7 @@ build rows that are there and promised those to come.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from balajoin.blocks import concat, decode, longs
+from balajoin.codec import whole
 from balajoin.compute.watermarks import BEGINNING
-from balajoin.control.records import ForeignRecordError, Grant, Part, Shipment, Signal
+from balajoin.control.records import ForeignRecordError, Grant, Part, Shipment, Signal, check_times
 from balajoin.errors import BlockError
 from balajoin.hashing import homes
 
 # A signal is answered within two batches. Whoever still waits after these has lost its answer, and asks again.
 _ASK_AGAIN_AFTER_BATCHES = 8
+_LONGEST_NOTED_WAIT = 64  # batches; longer waits count as this one
 
 Key = tuple[int, bool]  # hash, fragment
 
@@ -32,6 +34,9 @@ class Pin:
     latest: int
     asked: int
     """The batch of the last signal for it."""
+
+    since: int
+    """The batch of its first row."""
 
 
 @dataclass
@@ -47,11 +52,16 @@ class Guest:
     delayed_shipments: int = 0
     """Older than one batch. A trigger that does not read on, such as `availableNow` with a rate limit, does that."""
 
+    waits: list[int] = field(default_factory=list)
+    """At index *b*, how many pins were let go after *b* batches."""
+
     def accept(self, parts: Iterable[Part], batch: int) -> list[Shipment]:
         """The shipments that are new to this node, each once, in the order of their batches."""
         attempts: dict[tuple[int, int], dict[str, list[Part]]] = defaultdict(lambda: defaultdict(list))
         for part in parts:
-            if self.channels.get(part.home, -1) < part.stamp.batch < batch:
+            if part.node != self.number or part.home == self.number or not 0 <= part.home < self.nodes:
+                self.foreign_parts += 1
+            elif self.channels.get(part.home, -1) < part.stamp.batch < batch:
                 attempts[part.stamp.batch, part.home][part.attempt].append(part)
         accepted = []
         for (sent, home), by_attempt in sorted(attempts.items()):
@@ -68,25 +78,35 @@ class Guest:
         """None if parts are missing, as of an attempt that died while it wrote, or cannot be read."""
         by_number = {part.part: part for part in attempt[1]}
         first = by_number.get(0)
-        if first is None or sorted(by_number) != list(range(first.parts)):
+        if first is None or len(by_number) != first.parts or max(by_number) != first.parts - 1:
             return None
         try:
             rows = [concat([decode(by_number[n].block)]) for n in range(first.parts) if by_number[n].block]
             for table in rows:
-                self._check_home(table, first.home)
+                self._check_home(longs(table, "hash"), first.home)
+            check_times(rows)
+            self._check_home(np.array([grant.hash for grant in first.grants], np.int64), first.home)
         except (BlockError, ForeignRecordError):
             return None
         return Shipment(first.home, self.number, rows, first.grants, first.pulled)
 
-    def _check_home(self, rows: pa.Table, home: int) -> None:
-        if home == self.number or (homes(longs(rows, "hash"), self.nodes) != home).any():
-            raise ForeignRecordError("rows of another home")
+    def _check_home(self, hashes: NDArray[np.int64], home: int) -> None:
+        if (homes(hashes, self.nodes) != home).any():
+            raise ForeignRecordError("keys of another home")
 
-    def hold(self, grants: Sequence[Grant]) -> None:
+    def hold(self, grants: Sequence[Grant], batch: int) -> None:
         for grant in grants:
             key = (grant.hash, grant.fragment)
             self.held[key] = max(grant.until, self.held.get(key, grant.until))
-        self.pins = {key: pin for key, pin in self.pins.items() if pin.latest > self._covered(*key)}
+        waiting = {key: pin for key, pin in self.pins.items() if pin.latest > self._covered(*key)}
+        for key in self.pins.keys() - waiting.keys():
+            self._note_wait(batch - self.pins[key].since)
+        self.pins = waiting
+
+    def _note_wait(self, batches: int) -> None:
+        at = min(batches, _LONGEST_NOTED_WAIT)
+        self.waits += [0] * (at + 1 - len(self.waits))
+        self.waits[at] += 1
 
     def pin(self, probe: pa.Table, fragment: bool, watermark: int, batch: int) -> None:
         """Remembers the rows of foreign keys that no grant covers. Late rows are nobody's promise, and not pinned."""
@@ -100,8 +120,8 @@ class Guest:
         waiting = pd.Series(times[foreign][open_]).groupby(codes[open_])
         for code, earliest, latest in waiting.agg(["min", "max"]).itertuples():
             key = (int(distinct[code]), fragment)
-            before = self.pins.get(key, Pin(earliest, latest, batch))
-            self.pins[key] = Pin(min(before.earliest, earliest), max(before.latest, latest), before.asked)
+            before = self.pins.get(key, Pin(earliest, latest, asked=batch, since=batch))
+            self.pins[key] = replace(before, earliest=min(before.earliest, earliest), latest=max(before.latest, latest))
 
     def holds_back(self, rows: pa.Table, pins: Mapping[Key, Pin]) -> NDArray[np.bool_]:
         """Which rows wait under one of these pins."""
@@ -136,7 +156,7 @@ class Guest:
     def to_state(self) -> dict[str, Any]:
         return {
             "held": [[*key, until] for key, until in sorted(self.held.items())],
-            "pins": [[*key, pin.earliest, pin.latest, pin.asked] for key, pin in sorted(self.pins.items(), key=_key)],
+            "pins": [[*key, *astuple(pin)] for key, pin in sorted(self.pins.items(), key=_key)],
             "channels": sorted(self.channels.items()),
         }
 
@@ -145,10 +165,15 @@ class Guest:
         return cls(
             number,
             nodes,
-            {(hash_, fragment): until for hash_, fragment, until in state["held"]},
-            {(hash_, fragment): Pin(*pin) for hash_, fragment, *pin in state["pins"]},
-            dict(map(tuple, state["channels"])),
+            {(whole(hash_), bool(fragment)): whole(until) for hash_, fragment, until in state["held"]},
+            {(whole(hash_), bool(fragment)): _pin(*map(whole, pin)) for hash_, fragment, *pin in state["pins"]},
+            {whole(home): whole(batch) for home, batch in state["channels"]},
         )
+
+
+def _pin(earliest: int, latest: int, asked: int, since: int | None = None) -> Pin:
+    """Earlier states of the same format do not tell `since`."""
+    return Pin(earliest, latest, asked, asked if since is None else since)
 
 
 def _key(entry: tuple[Key, Pin]) -> Key:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from balajoin.blocks import longs
+from balajoin.codec import whole
 from balajoin.compute.store import BlockStore
 from balajoin.control.records import Grant, Lease, Shipment, Signal
 from balajoin.hashing import home
@@ -112,7 +113,11 @@ class Home:
 
     @classmethod
     def from_state(cls, number: int, nodes: int, state: list[list[Any]]) -> "Home":
-        return cls(number, nodes, {(hash_, node, fragment): until for hash_, node, fragment, until in state})
+        return cls(
+            number,
+            nodes,
+            {(whole(hash_), whole(node), bool(fragment)): whole(until) for hash_, node, fragment, until in state},
+        )
 
 
 def in_fragment(build: pa.Table, node: int, nodes: int) -> NDArray[np.bool_]:

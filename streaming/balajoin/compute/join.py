@@ -5,6 +5,7 @@ pair meets exactly once, whichever of its rows came first, in one batch or in tw
 join's type; who has met nobody yet is kept apart where that matters: see `lonely`.
 """
 
+import re
 import shutil
 import time
 from collections import defaultdict
@@ -13,16 +14,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balajoin import codec
 from balajoin.blocks import concat, longs, pieces
-from balajoin.compute import pairs
+from balajoin.codec import whole, whole_or_none
+from balajoin.compute import head, owed, pairs
 from balajoin.compute.guest import Guest
 from balajoin.compute.home import Home
 from balajoin.compute.lonely import Held, Lonely, Mask, Numbers, marks, positions
@@ -32,11 +32,10 @@ from balajoin.compute.statistics import NodeStatistics
 from balajoin.compute.store import BlockStore, Durable
 from balajoin.compute.watermarks import BEGINNING, ActivityClock, Past, Watermark, advance_both
 from balajoin.control.records import Part, Report, Shipment, Signal
-from balajoin.errors import StateError
 from balajoin.hashing import homes
+from balajoin.pins import refuse_others
 from balajoin.sides import SECTIONS, SHELVES, SIDES, Section, Shelf, Side, side_of
 
-_STATE_VERSION = 3
 _ABANDONED_AFTER_S = 3 * 86_400
 _NO_POSITIONS = np.empty(0, np.int64)
 # So many batches after the last probe row that could match it, a build row is decided to be alone: by then its home has
@@ -77,6 +76,7 @@ class Node:
     def __init__(self, spec: JoinSpec, state: bytes | None, durable: Durable, cache: Path, node: int) -> None:
         self._spec = spec
         self._number = node
+        self._durable = durable
         self.late: list[LateRows] = []
         self.signals: list[Signal] = []
         self.shipments: list[Shipment] = []
@@ -93,22 +93,25 @@ class Node:
             self._home = Home(node, spec.nodes)
             self._guest = Guest(node, spec.nodes)
             self._past = Past()
+            self._last, self._owed = [-1, 0], 0
             next_number = 0
         else:
-            head = codec.decode("node", _STATE_VERSION, state)
-            _refuse_other_pins(head["pins"], spec.pins)
-            self._lineage = head["lineage"]
-            self._seal = head["seal"]
-            self._clock = ActivityClock(spec.idle_after_ms, *head["clock"])
+            written = head.read(state)
+            refuse_others(written["pins"], spec.pins)
+            self._lineage = _checked_name(written["lineage"])
+            self._seal = _checked_name(written["seal"])
+            now_ms, batch_ms = written["clock"]
+            self._clock = ActivityClock(spec.idle_after_ms, whole(now_ms), whole_or_none(batch_ms))
             self._watermarks = {
-                side: Watermark.from_state(head["watermarks"][side], spec.idle_after_ms) for side in SIDES
+                side: Watermark.from_state(written["watermarks"][side], spec.idle_after_ms) for side in SIDES
             }
-            self._home = Home.from_state(node, spec.nodes, head["leases"])
-            self._guest = Guest.from_state(node, spec.nodes, head["guest"])
-            self._past = Past([(at, mark) for at, mark in head["past"]])
-            next_number = head["next_number"]
-            decided = head["decided"]
-            self._overdue = [(batch, number) for batch, number in head["overdue"]]
+            self._home = Home.from_state(node, spec.nodes, written["leases"])
+            self._guest = Guest.from_state(node, spec.nodes, written["guest"])
+            self._past = Past([(whole(at), whole(mark)) for at, mark in written["past"]])
+            self._last, self._owed = list(map(whole, written["last"] or (-1, 0))), whole(written["owed"])
+            next_number = whole(written["next_number"])
+            decided = {side: whole(below) for side, below in written["decided"].items()}
+            self._overdue = [(whole(batch), whole(number)) for batch, number in written["overdue"]]
         self.store = BlockStore(durable, cache / self._lineage / f"node-{node}", spec.slice_us)
         self.store.open(next_number, self._seal)
         self._lonely = {
@@ -133,6 +136,10 @@ class Node:
         of earlier ones: docs/architecture.md needs that order.
         """
         previous = {side: self.watermark(side) for side in SIDES}
+        self._last = [batch, self.store.next_number]
+        for results in owed.take(self._durable, self._owed):
+            yield self._result(results)
+        self._owed = 0
         edges = self._edges(previous, batch)
         pinned_before = dict(self._guest.pins)
         ordered = sorted(arrivals, key=lambda a: (SECTIONS.index(a.section), a.source), reverse=True)
@@ -187,15 +194,15 @@ class Node:
         }
 
     def state(self) -> bytes:
-        return codec.encode(
-            "node",
-            _STATE_VERSION,
+        return head.write(
             {
                 "pins": self._spec.pins,
                 "lineage": self._lineage,
                 "seal": self._seal,
                 "clock": [self._clock.now_ms, self._clock.batch_ms],
                 "next_number": self.store.next_number,
+                "last": self._last,
+                "owed": self._owed,
                 "watermarks": {side: self._watermarks[side].to_state() for side in SIDES},
                 "leases": self._home.to_state(),
                 "guest": self._guest.to_state(),
@@ -338,7 +345,7 @@ class Node:
         """Build rows from other homes, without those that are here already."""
         tables: list[pa.Table] = []
         for shipment in self._guest.accept(parts, batch):
-            self._guest.hold(shipment.grants)
+            self._guest.hold(shipment.grants, batch)
             pulled = np.array(shipment.pulled, np.int64)
             tables.extend(self._without_known(shipment.rows, pulled) if len(pulled) else shipment.rows)
         return [table for table in tables if table.num_rows]
@@ -366,7 +373,11 @@ class Node:
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def _evict(self, build_watermark: int, probe_watermark: int, build_edge: int) -> None:
-        """Pinned rows stay, and so does what may have been shipped here for them."""
+        """Pinned rows stay, and so does what may have been shipped here for them.
+
+        Build rows of this batch stay too: they may be on their way to guests, where only their home would find them
+        again if the join was stopped now and rescaled.
+        """
         pinned = self._guest.earliest_pinned
         if build_watermark > BEGINNING:
             edge = build_watermark - self._spec.after_us
@@ -379,7 +390,7 @@ class Node:
             self._lonely["build"].expire(build_edge)
         if probe_watermark > BEGINNING:
             edge = probe_watermark if pinned is None else min(probe_watermark, pinned)
-            self.store.expire("build", edge - self._spec.before_us)
+            self.store.expire("build", edge - self._spec.before_us, spared=self._last[1])
 
     def _advance(self, arrivals: Sequence[Arrival], ticks_ms: Sequence[int]) -> None:
         """Only sources and ticks move time on. Every node hears all of them, so that all nodes agree on it."""
@@ -398,15 +409,25 @@ class Node:
         noted.late_rows = sum(late.rows.num_rows for late in self.late)
         noted.stored_rows = sum(map(self.store.rows_of, SHELVES))
         noted.waiting_rows = sum(self._lonely[side].waiting for side in self._spec.kind.alone) + len(self._overdue)
+        noted.late_build_rows = sum(late.rows.num_rows for late in self.late if late.side == "build")
         noted.stored_bytes = self.store.bytes
         noted.forwarded_rows = self._home.forwarded_rows
         noted.pulled_rows = self._home.pulled_rows
         noted.pulls = self._home.pulls
         noted.leases = len(self._home.leases)
         noted.pins = len(self._guest.pins)
+        noted.pull_waits = self._guest.waits
+        noted.repeated_signals = len(self.signals)
         noted.foreign_records += self._home.foreign_signals + self._guest.foreign_parts
         noted.delayed_shipments = self._guest.delayed_shipments
         noted.watermarks = {side: self.watermark(side) for side in SIDES}
+
+
+def _checked_name(name: str) -> str:
+    """Of a folder and a file: what is in there is deleted, so that it must not lead elsewhere."""
+    if not re.fullmatch(r"[0-9a-f]{32}", name):
+        raise ValueError("not a name that a node gives")
+    return name
 
 
 def _only(rows: pa.Table, which: Mask) -> pa.Table:
@@ -429,12 +450,3 @@ def _remove_abandoned(cache: Path) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
                 with suppress(OSError):
                     folder.parent.rmdir()  # with its last node
-
-
-def _refuse_other_pins(written: dict[str, Any], given: dict[str, Any]) -> None:
-    for setting, value in given.items():
-        if written.get(setting) != value:
-            raise StateError(
-                f"{setting} is {value!r}, but the checkpoint was made with {written.get(setting)!r}: stored rows are "
-                f"placed by it. Set it back, or use a new checkpoint location"
-            )

@@ -39,6 +39,10 @@ class NodeProcessor(StatefulProcessor):
         node = self._node_of[key[0]]
         yield from batch.process(self._spec, node, self._state, self._cache, self._topics, rows)
 
+    def handleInitialState(self, key: Any, initialState: "pd.DataFrame", timerValues: Any) -> None:  # noqa: N802, N803
+        for entry in initialState.itertuples(index=False):
+            self._state.updateValue((entry.number,), (entry.block,))
+
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator["pd.DataFrame"]:  # noqa: N802, N803
         yield from ()
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass, field
+from typing import Self
 
 
 @dataclass
@@ -16,12 +17,24 @@ class NodeStatistics:
     waiting_rows: int = 0
     """Rows that have met no match so far, and may yet."""
     late_rows: int = 0
+    late_build_rows: int = 0
+    """Of `late_rows`."""
+
     stored_rows: int = 0
     stored_bytes: int = 0
     pulls: int = 0
     pulled_rows: int = 0
     forwarded_rows: int = 0
     replica_bytes: int = 0
+    repeated_signals: int = 0
+    """For build rows that should have come long ago."""
+
+    signal_bytes: int = 0
+    """Of the repeated ones."""
+
+    pull_waits: list[int] = field(default_factory=list)
+    """At index *b*, of how many keys probe rows waited *b* batches for the build rows that have come now."""
+
     leases: int = 0
     pins: int = 0
     foreign_records: int = 0
@@ -30,5 +43,13 @@ class NodeStatistics:
     busy_us: int = 0
     watermarks: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def results(self) -> int:
+        return self.pairs + self.alone_rows
+
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        return cls(**json.loads(text))

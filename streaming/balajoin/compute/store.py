@@ -38,7 +38,7 @@ _MAX_MERGED_BYTES = 256 << 20
 
 
 class Durable(Protocol):
-    """Where blocks survive a crash: a map from running number to bytes."""
+    """Where blocks survive a crash: a map from running number to bytes. `items` are those with numbers from 0 on."""
 
     def get(self, number: int) -> bytes | None: ...
     def put(self, number: int, block: bytes) -> None: ...
@@ -53,6 +53,7 @@ class BlockStore:
         self._slice_us = slice_us
         self._runs: list[Run] = []
         self.next_number = 0
+        self._told = False
         self.rebuilt_blocks = 0  # read back from the state store because the local folder did not have them
 
     # --- opening: the local catalog if it belongs to this very state, otherwise the state store -----------------------
@@ -87,7 +88,7 @@ class BlockStore:
     def _rebuild_all(self) -> None:
         for number, block in self._durable.items():
             self.rebuilt_blocks += 1
-            rows, shelf = _with_shelf(block)
+            rows, shelf = with_shelf(block)
             if shelf != "overdue_build":
                 self._add_run(shelf, (number,), rows)
         self._merge()
@@ -98,7 +99,7 @@ class BlockStore:
         for number in info.blocks:
             block = self._durable.get(number)
             assert block is not None, f"block {number} is listed but not in the state store"
-            tables.append(_with_shelf(block)[0])
+            tables.append(with_shelf(block)[0])
         self.rebuilt_blocks += len(info.blocks)
         return self._written(Run(info, rows=concat(tables)))
 
@@ -115,20 +116,14 @@ class BlockStore:
 
     def add(self, shelf: Shelf, rows: pa.Table) -> None:
         """Stores a single-chunk table; afterwards look-ups find it."""
-        times = longs(rows, "time")
-        width = self._slice_us
-        while int(times.max()) // width - int(times.min()) // width >= _MAX_SLICES_A_PIECE:
-            width *= 2
-        numbers, members = np.unique(times // width, return_inverse=True)
-        for part in partition_by(rows, members.astype(np.int32), len(numbers)):
-            single = concat([part])
-            self._durable.put(self.next_number, _tagged(shelf, single))
+        for single in sliced(rows, self._slice_us):
+            self._durable.put(self.next_number, tagged(shelf, single))
             self._add_run(shelf, (self.next_number,), single)
             self.next_number += 1
 
     def lay_aside(self, shelf: Shelf, rows: pa.Table) -> int:
         """Stores a single-chunk table where no look-up finds it; the number takes it back."""
-        self._durable.put(self.next_number, _tagged(shelf, rows))
+        self._durable.put(self.next_number, tagged(shelf, rows))
         self.next_number += 1
         return self.next_number - 1
 
@@ -136,7 +131,7 @@ class BlockStore:
         block = self._durable.get(number)
         assert block is not None, f"block {number} was laid aside but is not in the state store"
         self._durable.remove(number)
-        return _with_shelf(block)[0]
+        return with_shelf(block)[0]
 
     def runs(self, shelf: Shelf, earliest: int, latest: int) -> Iterator[Run]:
         """Runs that may hold rows of `shelf` within these times."""
@@ -152,9 +147,18 @@ class BlockStore:
                 if len(found):
                     yield concat([run.rows.take(pa.array(found))])
 
-    def expire(self, shelf: Shelf, before: int) -> int:
-        """Drops the runs all of whose rows are older than `before`; returns their number of rows."""
-        expired = [run for run in self._runs if run.info.shelf == shelf and run.info.latest < before]
+    def expire(self, shelf: Shelf, before: int, spared: int | None = None) -> int:
+        """Drops the runs all of whose rows are older than `before`; returns their number of rows.
+
+        Blocks numbered from `spared` on stay, however old.
+        """
+        expired = [
+            run
+            for run in self._runs
+            if run.info.shelf == shelf
+            and run.info.latest < before
+            and (spared is None or max(run.info.blocks) < spared)
+        ]
         for run in expired:
             for number in run.info.blocks:
                 self._durable.remove(number)
@@ -178,10 +182,15 @@ class BlockStore:
                 body = json.dumps(entries)
                 self._catalog_path(seal).write_text(f"{zlib.crc32(body.encode())}\n{body}")
         except OSError as full:
-            _log.warning("the local cache %s cannot be written: %s", self._folder, full)
+            self._tell_once(full)
 
     def rows_of(self, shelf: Shelf) -> int:
         return sum(run.info.rows for run in self._runs if run.info.shelf == shelf)
+
+    def _tell_once(self, full: OSError) -> None:
+        if not self._told:
+            _log.warning("the local cache %s cannot be written, which costs time: %s", self._folder, full)
+            self._told = True
 
     @property
     def bytes(self) -> int:
@@ -202,7 +211,7 @@ class BlockStore:
         try:
             return Run(run.info, files=RunFiles.write(self._folder, run))
         except OSError as full:
-            _log.warning("the local cache %s cannot be written: %s", self._folder, full)
+            self._tell_once(full)
             return run
 
     def _merge(self) -> None:
@@ -236,9 +245,24 @@ def _mergeable(alike: Sequence[Run]) -> Iterator[list[Run]]:
         yield together
 
 
-def _tagged(shelf: Shelf, rows: pa.Table) -> bytes:
+def sliced(rows: pa.Table, slice_us: int) -> Iterator[pa.Table]:
+    """The rows by slices of time, each as a single-chunk table."""
+    times = longs(rows, "time")
+    width = slice_us
+    while int(times.max()) // width - int(times.min()) // width >= _MAX_SLICES_A_PIECE:
+        width *= 2
+    numbers, members = np.unique(times // width, return_inverse=True)
+    for part in partition_by(rows, members.astype(np.int32), len(numbers)):
+        yield concat([part])
+
+
+def tagged(shelf: Shelf, rows: pa.Table) -> bytes:
     return SHELVES.index(shelf).to_bytes(_TAG_BYTES, "little") + encode(rows, _COMPRESSION)
 
 
-def _with_shelf(block: bytes) -> tuple[pa.Table, Shelf]:
-    return concat([decode(pa.py_buffer(block).slice(_TAG_BYTES))]), SHELVES[block[0]]
+def with_shelf(block: bytes) -> tuple[pa.Table, Shelf]:
+    return concat([decode(pa.py_buffer(block).slice(_TAG_BYTES))]), shelf_of(block)
+
+
+def shelf_of(block: bytes) -> Shelf:
+    return SHELVES[block[0]]

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from balajoin.codec import whole
+
 BEGINNING = -(1 << 62)  # nothing is known yet: no row is late, no row expires
 _REMEMBERED_BATCHES = 8
 
@@ -19,6 +21,7 @@ class ActivityClock:
 
     One gap between two batches counts for little more than half of `idle_after`, so that after an hour's downtime every
     source has time to be heard again, and a query with few batches still lets go of a silent source after two of them.
+    A clock that was set back goes on counting from where it is then.
     """
 
     idle_after_ms: int
@@ -28,7 +31,7 @@ class ActivityClock:
     def tick(self, batch_ms: int) -> int:
         if self.batch_ms is not None:
             self.now_ms += min(max(0, batch_ms - self.batch_ms), self.idle_after_ms // 2 + 1)
-        self.batch_ms = max(batch_ms, self.batch_ms or batch_ms)
+        self.batch_ms = batch_ms
         return self.now_ms
 
 
@@ -116,5 +119,8 @@ class Watermark:
 
     @classmethod
     def from_state(cls, state: dict[str, Any], idle_after_ms: int) -> "Watermark":
-        sources = {source: _Source(watermark, active) for source, watermark, active in state["sources"]}
-        return cls(idle_after_ms, state["current"], sources)
+        sources = {
+            source: _Source(watermark, active)
+            for source, watermark, active in (map(whole, s) for s in state["sources"])
+        }
+        return cls(idle_after_ms, whole(state["current"]), sources)

@@ -15,6 +15,9 @@ from confluent_kafka import KafkaException, Producer
 from balajoin.errors import KafkaError
 
 _FLUSH_SECONDS = 60
+# Without Write on any topic a producer does not even get its number.
+_FATAL: Any = ClientError  # its types do not tell that it is an exception
+_REFUSALS = (ClientError.TOPIC_AUTHORIZATION_FAILED, ClientError.CLUSTER_AUTHORIZATION_FAILED)
 
 
 Header = tuple[str, bytes | None]
@@ -25,6 +28,11 @@ class Record:
     key: bytes | None
     value: bytes | None
     headers: Sequence[Header]
+
+
+def size(record: Record) -> int:
+    """Bytes of its value, before compression."""
+    return len(record.value or b"")
 
 
 @dataclass(frozen=True)
@@ -70,21 +78,33 @@ class Publisher:
 
         for record in records:
             send(record)
-        unsent = producer.flush(_FLUSH_SECONDS)
+        unsent = _flushed(producer, failures)
         for record in too_large:
             omitted = ("balajoin-omitted-bytes", str(len(record.value or b"")).encode())
             send(Record(record.key, None, [*record.headers, omitted]))
         if too_large:
-            unsent = producer.flush(_FLUSH_SECONDS)
+            unsent = _flushed(producer, failures)
         if failures or unsent:
             reason = failures[0].str() if failures else f"{unsent} records not acknowledged in {_FLUSH_SECONDS} s"
             hint = "Create it with `balajoin topics`, check ACLs"
             if failures and failures[0].code() == ClientError.MSG_SIZE_TOO_LARGE:
                 hint = "Raise its max.message.bytes above the largest record of the build topic"
+            elif failures and failures[0].code() in _REFUSALS:
+                hint = "Ask for the operations Describe and Write on it"
+            _producer.cache_clear()  # one that met a fatal error sends nothing any more
             raise KafkaError(f"cannot write to topic {topic}: {reason}. {hint}")
 
     def __repr__(self) -> str:
         return "Publisher(…)"
+
+
+def _flushed(producer: Producer, failures: list[ClientError]) -> int:
+    """How many records were not sent. A fatal error is raised by whatever call comes next."""
+    try:
+        return producer.flush(_FLUSH_SECONDS)
+    except _FATAL as fatal:
+        failures.insert(0, fatal)
+        return 0
 
 
 @lru_cache(maxsize=4)

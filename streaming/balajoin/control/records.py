@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from balajoin.blocks import concat, decode, encode, pieces
+from balajoin.blocks import EARLIEST_US, LATEST_US, concat, decode, encode, longs, pieces
 from balajoin.control.publisher import Record
 from balajoin.errors import BlockError
 
@@ -103,6 +103,11 @@ class Part:
     block: bytes
 
 
+def shown_key(key: bytes) -> str:
+    """For people: as much of it as tells which one it is."""
+    return key[:_SHOWN_KEY_BYTES].decode("utf-8", "backslashreplace")
+
+
 def signal_record(stamp: Stamp, home: int, signal: Signal) -> Record:
     content = {
         "version": VERSION,
@@ -115,7 +120,7 @@ def signal_record(stamp: Stamp, home: int, signal: Signal) -> Record:
         "fragment": signal.fragment,
         "again": signal.again,
         "since": signal.since,
-        "key": signal.key[:_SHOWN_KEY_BYTES].decode("utf-8", "backslashreplace"),
+        "key": shown_key(signal.key),
     }
     return Record(str(home).encode(), _json(content), ())
 
@@ -130,7 +135,7 @@ def read_signal(text: str | None) -> tuple[Stamp, Signal]:
         _of(content, "fragment", bool),
         _of(content, "again", bool),
         _of(content, "since", int),
-        _of(content, "key", str).encode(),
+        _text(content, "key").encode(),
     )
     return stamp, signal
 
@@ -192,7 +197,15 @@ def read_report(header: str | None, block: bytes | None) -> tuple[Stamp, Report]
         rows = [concat([decode(block or b"")])]
     except BlockError as error:
         raise ForeignRecordError(str(error)) from None
+    check_times(rows)
     return _stamp(content), Report(_of(content, "guest", int), _of(content, "node", int), rows)
+
+
+def check_times(tables: Sequence[pa.Table]) -> None:
+    for rows in tables:
+        times = longs(rows, "time")
+        if len(times) and not EARLIEST_US <= times.min() <= times.max() <= LATEST_US:
+            raise ForeignRecordError("times that no edge lets in")
 
 
 def is_report(header: str | None) -> bool:
@@ -204,9 +217,17 @@ def tick_record(stamp: Stamp, now_ms: int) -> Record:
     return Record(None, _json({"version": VERSION, "join": stamp.join, "batch": stamp.batch, "tick_ms": now_ms}), ())
 
 
+def wake_up_record() -> Record:
+    """Nobody's tick: a node that reads it does what it has to do anyway, and skips it."""
+    return tick_record(Stamp("", 0), 0)
+
+
 def read_tick(text: str | None) -> tuple[Stamp, int]:
     content = _object(text)
-    return _stamp(content), _of(content, "tick_ms", int)
+    tick_ms = _of(content, "tick_ms", int)
+    if not 0 <= tick_ms <= LATEST_US // 1000:
+        raise ForeignRecordError("a time that no clock shows")
+    return _stamp(content), tick_ms
 
 
 def is_tick(text: str | None) -> bool:
@@ -231,12 +252,22 @@ def _object(text: str | None) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ForeignRecordError("not an object")
     if content.get("version") != VERSION:
-        raise ForeignRecordError(f"version {content.get('version')!r}, not {VERSION}")
+        raise ForeignRecordError(f"version {repr(content.get('version'))[:20]}, not {VERSION}")
     return content
 
 
 def _stamp(content: dict[str, Any]) -> Stamp:
-    return Stamp(_of(content, "join", str), _of(content, "batch", int))
+    stamp = Stamp(_of(content, "join", str), _of(content, "batch", int))
+    if stamp.batch < 0:
+        raise ForeignRecordError("a batch before the first")
+    return stamp
+
+
+def _text(content: dict[str, Any], name: str) -> str:
+    text: str = _of(content, name, str)
+    if any("\ud800" <= character <= "\udfff" for character in text):  # JSON can write them, nothing else can
+        raise ForeignRecordError(f"{name} is not text")
+    return text
 
 
 def _of(content: dict[str, Any], name: str, kind: type) -> Any:

@@ -3,15 +3,18 @@
 import base64
 import json
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 
+from balajoin import durations
 from balajoin.control.publisher import Header, Record
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _REASONS = {
-    "key": "the key expression gave null",
-    "time": "the time expression gave null, or a time outside the years 1 to 9999",
+    "key": "the key expression gave null, or it or the value expression failed",
+    "time": "the time expression gave null or failed, or gave a time outside the years 1 to 9999",
 }
 
 
@@ -29,10 +32,18 @@ def _header(header: Mapping[str, str]) -> Header:
     return header.get("key", ""), base64.b64decode(header["value"]) if "value" in header else None
 
 
-def dead_letters(topic: str, rows: pa.Table | pa.RecordBatch) -> Iterator[Record]:
+def _reasons(row: Mapping[str, Any], max_ahead_ms: int) -> Iterator[str]:
+    yield from (why for part, why in _REASONS.items() if row[part] is None)
+    if row["ahead"] is not None:
+        time = _EPOCH + timedelta(microseconds=row["time"])
+        ahead, bound = (durations.format_ms(ms) for ms in (-(-row["ahead"] // 1000), max_ahead_ms))
+        yield f"the time {time:%Y-%m-%dT%H:%M:%SZ} is {ahead} ahead of the clock; join.max_ahead allows {bound}"
+
+
+def dead_letters(topic: str, rows: pa.Table | pa.RecordBatch, max_ahead_ms: int) -> Iterator[Record]:
     """The original records, with their headers, from the edge's rows that carry them."""
     for row in rows.to_pylist():
-        reason = "; ".join(why for part, why in _REASONS.items() if row[part] is None)
+        reason = "; ".join(_reasons(row, max_ahead_ms))
         headers = [_header(header) for header in json.loads(row["dead_headers"] or "[]")]
         yield Record(row["dead_key"], row["dead_value"], [*headers, *_whence_and_why(topic, row, reason)])
 

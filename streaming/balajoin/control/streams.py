@@ -12,10 +12,10 @@ from balajoin.control.records import HEADER
 from balajoin.labels import node_labels
 
 
-def signals(spark: SparkSession, topic: str, kafka: Kafka, nodes: int) -> DataFrame:
+def signals(spark: SparkSession, topic: str, kafka: Kafka, nodes: int, begin: str) -> DataFrame:
     """To the home of each signal's key; ticks to every node."""
     text = _text(F.col("value"))
-    records = _records(spark, topic, kafka)
+    records = _records(spark, topic, kafka, begin)
     home = F.array(F.get_json_object(text, "$.home"))
     everybody = F.array(*[F.lit(str(node)) for node in range(nodes)])
     addressees = F.when(F.get_json_object(text, "$.tick_ms").isNotNull(), everybody).otherwise(home)
@@ -23,10 +23,11 @@ def signals(spark: SparkSession, topic: str, kafka: Kafka, nodes: int) -> DataFr
     return _addressed(each, "signal", text, F.col("addressee"), nodes)
 
 
-def replicas(spark: SparkSession, topic: str, kafka: Kafka, nodes: int) -> DataFrame:
+def replicas(spark: SparkSession, topic: str, kafka: Kafka, nodes: int, begin: str) -> DataFrame:
     """To the node that each shipment is for."""
     header = _text(F.expr(f"get(filter(headers, header -> header.key = '{HEADER}'), 0).value"))
-    return _addressed(_records(spark, topic, kafka), "replica", header, F.get_json_object(header, "$.node"), nodes)
+    records = _records(spark, topic, kafka, begin)
+    return _addressed(records, "replica", header, F.get_json_object(header, "$.node"), nodes)
 
 
 def _text(written: Column) -> Column:
@@ -34,9 +35,9 @@ def _text(written: Column) -> Column:
     return F.make_valid_utf8(written.cast("string"))
 
 
-def _records(spark: SparkSession, topic: str, kafka: Kafka) -> DataFrame:
+def _records(spark: SparkSession, topic: str, kafka: Kafka, begin: str) -> DataFrame:
     """Without a rate limit: what a batch publishes must be there for the next one, as a whole."""
-    return edge.records(spark, topic, kafka, starting_offsets="earliest")
+    return edge.records(spark, topic, kafka, starting_offsets=begin)
 
 
 def _addressed(records: DataFrame, section: str, note: Column, node: Column, nodes: int) -> DataFrame:

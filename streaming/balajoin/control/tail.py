@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaError as ClientError
 
 from balajoin.blocks import decode
 from balajoin.clients import librdkafka_options
@@ -21,6 +22,7 @@ from balajoin.control.records import (
     read_tick,
 )
 from balajoin.errors import BlockError, KafkaError
+from balajoin.hashing import shown
 from balajoin.settings import Kafka
 from balajoin.topics import partition_counts
 
@@ -31,7 +33,12 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 def tail(kafka: Kafka, control: str, replicas: str, lines: int, follow: bool) -> Iterator[str]:
     """The last `lines` records of both topics together, oldest first; then, to `follow`, whatever comes."""
     partitions = partition_counts(kafka, (control, replicas))
-    options = {**librdkafka_options(kafka), "group.id": "balajoin-control-tail", "enable.auto.commit": False}
+    options = {
+        **librdkafka_options(kafka),
+        "group.id": "balajoin-control-tail",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+    }
     consumer = Consumer(options, logger=logging.getLogger("balajoin.librdkafka"))
     describe: dict[str, Callable[[Any], str]] = {control: describe_signal, replicas: describe_part}
     try:
@@ -39,11 +46,9 @@ def tail(kafka: Kafka, control: str, replicas: str, lines: int, follow: bool) ->
         last = deque(_read(consumer, ends), maxlen=lines)
         yield from (_line(message, describe) for message in sorted(last, key=lambda message: message.timestamp()[1]))
         while follow:
-            for message in consumer.consume(100, timeout=0.5):
-                if message.error() is None:
-                    yield _line(message, describe)
+            yield from (_line(message, describe) for message in _polled(consumer, 100) if message.error() is None)
     except KafkaException as error:
-        raise KafkaError(f"cannot read {control} and {replicas}: {error.args[0].str()}. Check ACLs") from None
+        raise KafkaError(f"cannot read {control} and {replicas}: {error.args[0].str()}") from None
     finally:
         consumer.close()
 
@@ -64,35 +69,57 @@ def _assign_last(consumer: Consumer, partitions: dict[str, int], lines: int) -> 
 
 def _read(consumer: Consumer, ends: dict[tuple[str, int], int]) -> Iterator[Any]:
     while ends:
-        messages: list[Any] = consumer.consume(1000, timeout=0.5)
-        for message in messages:
-            if message.error() is not None:
-                raise KafkaException(message.error())
-            yield message
+        for message in _polled(consumer, 1000):
             at = message.topic(), message.partition()
-            if message.offset() + 1 >= ends.get(at, 0):
+            if message.error() is None:
+                yield message
+            if message.error() or message.offset() + 1 >= ends.get(at, 0):
                 ends.pop(at, None)
 
 
+def _polled(consumer: Consumer, most: int) -> Iterator[Any]:
+    """Records, and notices that a partition's end was reached: its last offset need not be a record."""
+    messages: list[Any] = consumer.consume(most, timeout=0.5)
+    for message in messages:
+        error = message.error()
+        if error is None or error.code() == ClientError._PARTITION_EOF:
+            yield message
+        elif error.code() != ClientError.GROUP_AUTHORIZATION_FAILED:  # of a group that is only a name here
+            raise KafkaException(error)
+
+
 def _line(message: Any, describe: dict[str, Callable[[Any], str]]) -> str:
-    written = _EPOCH + timedelta(milliseconds=message.timestamp()[1])
     try:
         text = describe[message.topic()](message)
     except (ForeignRecordError, BlockError) as error:
         text = f"foreign  {message.topic()} {message.partition()}/{message.offset()}: {error}"
-    return f"{written:%Y-%m-%dT%H:%M:%S.%f}"[:-3] + f"Z {text}"
+    return f"{_moment(1000 * message.timestamp()[1], 'milliseconds')} {_shown(text)}"
+
+
+def _moment(since_epoch_us: int, precision: str) -> str:
+    """Anyone may have written it, so it may be a time that no calendar has."""
+    try:
+        moment = _EPOCH + timedelta(microseconds=since_epoch_us)
+    except OverflowError:
+        return f"{since_epoch_us} us"
+    return moment.isoformat(timespec=precision).replace("+00:00", "Z")
+
+
+def _shown(text: str) -> str:
+    """Anyone may have written it, and terminals obey what they are shown."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
 def describe_signal(message: Any) -> str:
     text = (message.value() or b"").decode("utf-8", "replace")
     if is_tick(text):
         stamp, now_ms = read_tick(text)
-        return f"tick     batch {stamp.batch}  to all nodes: {_EPOCH + timedelta(milliseconds=now_ms):%F %T}"
+        return f"tick     batch {stamp.batch}  to all nodes: {_moment(1000 * now_ms, 'seconds')}"
     stamp, signal = read_signal(text)
-    until = _EPOCH + timedelta(microseconds=signal.until)
+    until = _moment(signal.until, "seconds")
     marks = "".join(f" {mark}" for mark, is_set in (("fragment", signal.fragment), ("again", signal.again)) if is_set)
-    key = signal.key.decode() or "?"
-    return f"signal   batch {stamp.batch}  to node {signal.node}: key {key} ({signal.hash}) until {until:%F %T}{marks}"
+    key = f"{signal.key.decode() or '?'} ({shown(signal.hash)})"
+    return f"signal   batch {stamp.batch}  to node {signal.node}: key {key} until {until}{marks}"
 
 
 def describe_part(message: Any) -> str:

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
-from balajoin.demo.figures import Figures, balance_factor
+from balajoin.demo.figures import Figures
+from balajoin.live.drawing import size
+from balajoin.report import balance_factor
 
 NONE = "–"
-_UNITS = ("B", "kB", "MB", "GB", "TB")
 
 Comparison = list[tuple[str, list[str]]]
 
@@ -41,14 +42,6 @@ def replica_rows(figures: Figures) -> str:
 
 def node_list(nodes: Sequence[int]) -> str:
     return ("node " if len(nodes) == 1 else "nodes ") + " ".join(map(str, sorted(nodes)))
-
-
-def size(count: float) -> str:
-    for unit in _UNITS:
-        if count < 1000 or unit == _UNITS[-1]:
-            break
-        count /= 1000
-    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
 
 
 def explanation(balance: float) -> str:

@@ -10,9 +10,10 @@ from typing import Protocol
 from rich.console import Console
 from rich.live import Live
 
-from balajoin.demo.figures import balance_factor, shares
+from balajoin.demo.figures import shares
 from balajoin.demo.panel import panel
 from balajoin.demo.picture import JoinPicture, Picture
+from balajoin.report import balance_factor
 
 _LINE_EVERY_S = 3.0
 

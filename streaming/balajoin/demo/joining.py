@@ -6,24 +6,29 @@ from collections.abc import Callable, Sequence
 from pyspark.sql import SparkSession
 
 from balajoin.clients import librdkafka_options
-from balajoin.demo.names import product_names
 from balajoin.demo.picture import Picture
 from balajoin.demo.policy_join import PolicyJoin
 from balajoin.demo.producing import Production
 from balajoin.demo.scenario import Scenario
 from balajoin.demo.workers import start_workers
+from balajoin.live.moment import Moment
 from balajoin.settings import Config
 
 _POLL_S = 0.1
 
 
 class Joining:
-    def __init__(self, spark: SparkSession, configs: Sequence[Config], scenario: Scenario) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        configs: Sequence[Config],
+        scenario: Scenario,
+        listeners: Sequence[Callable[[Moment], None]],
+    ) -> None:
         self._seconds = scenario.seconds
         self.production = Production(scenario, librdkafka_options(configs[0].kafka))
         self._workers = start_workers(spark)
-        self.joins = [PolicyJoin(spark, config) for config in configs]
-        self.names = product_names(spark, scenario.products)
+        self.joins = [PolicyJoin(spark, config, listeners) for config in configs]
         self.duration_s = 0.0
 
     def warm_up(self, check: Callable[[], None]) -> None:
@@ -62,5 +67,5 @@ class Joining:
             elapsed_s=elapsed_s,
             seconds=self._seconds,
             sent=sum(self.production.counts.values()),
-            joins=tuple(join.picture(self.names) for join in self.joins),
+            joins=tuple(join.picture() for join in self.joins),
         )

@@ -13,8 +13,8 @@ from balajoin.demo.comparing import Comparison, comparison, explanation, node_li
 from balajoin.demo.figures import shares
 from balajoin.demo.picture import JoinPicture, Picture
 from balajoin.demo.scenario import SKEW
+from balajoin.live.drawing import OVERLOADED, bar
 
-_EIGHTHS = " ▏▎▍▌▋▊▉█"
 _NARROWEST, _WIDEST = 76, 96
 _BORDER_AND_PADDING = 8
 _LABEL = 14
@@ -22,7 +22,6 @@ _BETWEEN = 2
 _SHARE, _ROWS = 4, 8
 _HEIGHT = 31  # of the picture with all its detail
 _HOT_KEYS = 6
-_HOT = 1.3  # times the fair share
 
 
 def panel(picture: Picture, terminal: ConsoleDimensions) -> RenderableType:
@@ -67,7 +66,7 @@ def _bar(node_rows: Sequence[int], node: int, largest: int, column: int) -> Text
     share = shares(node_rows)[node]
     width = column - _SHARE - _ROWS - 1
     drawn = Text(f"{bar(node_rows[node] / largest, width):<{width}}")
-    drawn.stylize("red" if share * len(node_rows) > _HOT else "cyan")
+    drawn.stylize("red" if share * len(node_rows) > OVERLOADED else "cyan")
     return drawn + Text(f" {share:>{_SHARE}.0%}{node_rows[node]:>{_ROWS},}")
 
 
@@ -98,7 +97,7 @@ def _hot_keys(joins: Sequence[JoinPicture]) -> list[RenderableType]:
     if not keys:
         return []
     table = Table.grid(padding=(0, 2))
-    cells = [[name, f"{key.share:.0%}", node_list(key.nodes)] for name, key in keys[:_HOT_KEYS]]
+    cells = [[key.name, f"{key.share:.0%}", node_list(key.nodes)] for key in keys[:_HOT_KEYS]]
     cells += [["", "", ""]] * (len(cells) % 2)
     for _ in range(2):
         table.add_column(min_width=_LABEL - 2)
@@ -116,9 +115,3 @@ def _grid(column: int, columns: int) -> Table:
     for _ in range(columns):
         table.add_column(width=column)
     return table
-
-
-def bar(part: float, width: int) -> str:
-    """A bar that is full at 1, in eighths of a character."""
-    full, eighths = divmod(round(min(max(part, 0.0), 1.0) * width * 8), 8)
-    return ("█" * full + _EIGHTHS[eighths]).rstrip() if eighths else "█" * full

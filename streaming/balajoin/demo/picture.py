@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from balajoin.demo.figures import Figures, HotKey
+from balajoin.demo.figures import Figures
+from balajoin.hot_keys import HotKey
 
 Phase = Literal["joining", "draining", "done"]
 
@@ -21,8 +22,8 @@ class JoinPicture:
     """Of the last one."""
 
     figures: Figures
-    hot_keys: tuple[tuple[str, HotKey], ...] = ()
-    """With their names, most frequent first."""
+    hot_keys: tuple[HotKey, ...] = ()
+    """Most frequent first."""
 
 
 @dataclass(frozen=True)

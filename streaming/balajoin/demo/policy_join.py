@@ -1,6 +1,6 @@
 """One of the joins: its query, and whether it has done all there is to do."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from pyspark.sql import SparkSession
 
@@ -10,16 +10,20 @@ from balajoin.demo.end_offsets import EndOffsets
 from balajoin.demo.picture import JoinPicture
 from balajoin.demo.watching import Watch
 from balajoin.errors import BalaJoinError
+from balajoin.live.moment import Moment
+from balajoin.live.telling import Telling
 from balajoin.settings import Config
 
 _STALLED_AFTER_S = 180.0
 
 
 class PolicyJoin:
-    def __init__(self, spark: SparkSession, config: Config) -> None:
+    def __init__(self, spark: SparkSession, config: Config, listeners: Sequence[Callable[[Moment], None]] = ()) -> None:
         self.config = config
         self.query = service.start(spark, config)
-        self.watch = Watch(self.query, config.join.nodes, (config.probe.topic, config.build.topic))
+        self.watch = Watch(
+            self.query, config.join.nodes, (config.probe.topic, config.build.topic), Telling.of(config, listeners)
+        )
         shapes = topics.shapes(config)
         own = {topic: shapes[topic].partitions for topic in (config.join.control_topic, config.join.replica_topic)}
         self._published = EndOffsets(librdkafka_options(config.kafka), own)
@@ -57,7 +61,7 @@ class PolicyJoin:
             self._looked_at = self.watch.batches
             self.is_drained = self.watch.has_consumed(published)
 
-    def picture(self, names: Mapping[int, str]) -> JoinPicture:
+    def picture(self) -> JoinPicture:
         watch, (rows_in_per_s, pairs_out_per_s) = self.watch, self.watch.rows_per_s()
         return JoinPicture(
             policy=self.policy,
@@ -69,5 +73,5 @@ class PolicyJoin:
             batches=watch.batches,
             batch_ms=watch.batch_ms,
             figures=watch.figures,
-            hot_keys=tuple((names.get(key.hash, f"{key.hash:x}"), key) for key in watch.figures.hot_keys),
+            hot_keys=tuple(watch.hot_keys.all()),
         )

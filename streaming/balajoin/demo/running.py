@@ -1,5 +1,6 @@
 """The demo from its start to its end. Whatever happens, what it started ends and what it wrote is removed."""
 
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from balajoin.demo.staging import Stage, StopIfAsked, fetch_jars
 from balajoin.demo.summary import Summary
 from balajoin.errors import BalaJoinError
 from balajoin.failures import Place, explain
+from balajoin.live.moment import Moment
 from balajoin.settings import Config
 from balajoin.stopping import Interrupted, StopRequests, finish_batch_and_stop
 from balajoin.workload import Event
@@ -22,7 +24,9 @@ from balajoin.workload import Event
 _DONE, _INTERRUPTED = 0, 130
 
 
-def run(scenario: Scenario, display: Display, *, cache: Path, verbose: bool) -> int:
+def run(
+    scenario: Scenario, display: Display, listeners: Sequence[Callable[[Moment], None]], *, cache: Path, verbose: bool
+) -> int:
     with StopRequests() as requests:
 
         def stop_if_asked() -> None:
@@ -37,17 +41,23 @@ def run(scenario: Scenario, display: Display, *, cache: Path, verbose: bool) -> 
             with ExitStack() as ending:
                 stage = Stage(ending, jars, display, stop_if_asked)
                 stage.start(cache, verbose)
-                _perform(stage, scenario, requests, ending)
+                _perform(stage, scenario, listeners, requests, ending)
         except Interrupted:
             return _INTERRUPTED
     return _DONE
 
 
-def _perform(stage: Stage, scenario: Scenario, requests: StopRequests, ending: ExitStack) -> None:
+def _perform(
+    stage: Stage,
+    scenario: Scenario,
+    listeners: Sequence[Callable[[Moment], None]],
+    requests: StopRequests,
+    ending: ExitStack,
+) -> None:
     display = stage.display
     try:
         with display.busy("starting both queries and Spark's Python workers"):
-            joining = Joining(stage.spark, stage.configs, scenario)
+            joining = Joining(stage.spark, stage.configs, scenario, listeners)
             ending.callback(joining.production.stop)
             joining.warm_up(stage.check)
         with display.moving():

@@ -34,7 +34,7 @@ class Summary:
     @classmethod
     def of(cls, joining: Joining, verdicts: Sequence[Verdict]) -> Self:
         joins = [
-            Joined(join.picture(joining.names), join.watch.usual_batch_ms, verdict)
+            Joined(join.picture(), join.watch.usual_batch_ms, verdict)
             for join, verdict in zip(joining.joins, verdicts, strict=True)
         ]
         return cls(joining.production.counts, joining.duration_s, joins)
@@ -49,7 +49,7 @@ class Summary:
 
     def _hot_keys(self) -> list[str]:
         keys = [key for join in self.joins for key in join.last.hot_keys]
-        texts = [f"{name}, {key.share:.0%} of views, on {node_list(key.nodes)}" for name, key in keys[:_HOT_KEYS]]
+        texts = [f"{key.name}, {key.share:.0%} of views, on {node_list(key.nodes)}" for key in keys[:_HOT_KEYS]]
         more = [f"and {len(keys) - _HOT_KEYS} more"] if len(keys) > _HOT_KEYS else []
         labelled = zip_longest(["skewed keys"], texts + more or ["none"], fillvalue="")
         return [f"  {label:<{_LABEL}}{text}" for label, text in labelled]

@@ -1,39 +1,35 @@
 """What a running query tells of itself, added up."""
 
-import json
 import time
 from collections import deque
-from collections.abc import Collection, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Mapping
 
-from balajoin import observed
 from balajoin.demo.figures import Figures
-from balajoin.observed import NODES, SOURCES
+from balajoin.hot_keys import HotKeys
+from balajoin.report import BatchReport, Query, Reports
 
 _BATCHES_OF_A_RATE = 5
 
 
-class Query(Protocol):
-    @property
-    def lastProgress(self) -> Any: ...  # noqa: N802
-    @property
-    def recentProgress(self) -> Any: ...  # noqa: N802
-
-
 class Watch:
-    """Totals over all batches, and the rates of the last few. Rows in are those of the topics `inputs`."""
+    """Totals over all batches, and the rates of the last few. Rows in are those of the topics `inputs`.
 
-    def __init__(self, query: Query, nodes: int, inputs: Collection[str]) -> None:
-        self._query = query
+    `tell` hears of every report too.
+    """
+
+    def __init__(
+        self, query: Query, nodes: int, inputs: Collection[str], tell: Callable[[BatchReport], None] = lambda _: None
+    ) -> None:
+        self._reports = Reports(query)
         self._inputs = inputs
-        self._last_seen = ""
-        self._last_batch = -1
+        self._tell = tell
         self._recent = deque([(time.monotonic(), 0, 0)], maxlen=_BATCHES_OF_A_RATE + 1)
         self._all_batches_ms = 0
         self.batches = 0
         self.batch_ms = 0
         self.pairs_out = 0
         self.figures = Figures.none(nodes)
+        self.hot_keys = HotKeys()
         self.consumed: dict[str, int] = {}
 
     def restart(self) -> None:
@@ -44,14 +40,9 @@ class Watch:
 
     def update(self) -> None:
         """Adds the batches that ended since the last call."""
-        last = self._query.lastProgress
-        if last is None or last["timestamp"] == self._last_seen:  # fetching all of them takes longer
-            return
-        self._last_seen = last["timestamp"]
-        for progress in self._query.recentProgress:
-            if progress["batchId"] > self._last_batch and _is_batch(progress):
-                self._last_batch = progress["batchId"]
-                self._add(progress)
+        for report in self._reports.new():
+            self._add(report)
+            self._tell(report)
 
     @property
     def rows_in(self) -> int:
@@ -77,18 +68,13 @@ class Watch:
     def has_consumed(self, sent: Mapping[str, int]) -> bool:
         return all(self.consumed.get(topic, 0) == rows for topic, rows in sent.items())
 
-    def _add(self, progress: Any) -> None:
+    def _add(self, report: BatchReport) -> None:
         self.batches += 1
-        self.batch_ms = progress["durationMs"].get("triggerExecution", 0)
+        self.batch_ms = report.duration_ms
         self._all_batches_ms += self.batch_ms
-        self.pairs_out += max(progress["sink"]["numOutputRows"] or 0, 0)
-        self.figures = self.figures.with_batch(observed.values(progress, SOURCES), observed.values(progress, NODES))
-        for source in progress["sources"]:
-            for topic, offsets in (json.loads(source["endOffset"]) or {}).items():
-                self.consumed[topic] = sum(offsets.values())
+        self.pairs_out += report.rows_out
+        self.figures = self.figures.with_batch(report)
+        self.hot_keys.add(report)
+        for read in report.inputs:
+            self.consumed[read.topic] = sum(read.consumed.values())
         self._recent.append((time.monotonic(), self.rows_in, self.pairs_out))
-
-
-def _is_batch(progress: Any) -> bool:
-    """An idle query reports now and then too, under the number of the batch that is still to come."""
-    return "addBatch" in progress["durationMs"]

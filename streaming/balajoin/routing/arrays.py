@@ -1,5 +1,7 @@
 """What the public functions of routing check before their kernels see an array."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,3 +13,12 @@ def key_hashes(hashes: NDArray[np.int64]) -> NDArray[np.int64]:
     readable = np.ascontiguousarray(hashes).view()
     readable.flags.writeable = False
     return readable
+
+
+def numbers(stored: Any, *shape: int | None) -> NDArray[np.int64]:
+    """An array out of state; None in `shape` stands for any length."""
+    if not isinstance(stored, np.ndarray) or stored.dtype != np.int64 or stored.ndim != len(shape):
+        raise TypeError(f"not {len(shape)} dimensions of int64")
+    if any(wanted not in (None, found) for wanted, found in zip(shape, stored.shape, strict=True)):
+        raise ValueError(f"a shape of {stored.shape}")
+    return stored

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from balajoin.hashing import mix
 from balajoin.kernels import inlined, kernel
-from balajoin.routing.arrays import key_hashes
+from balajoin.routing.arrays import key_hashes, numbers
 from balajoin.routing.keytable import EMPTY, HASH, Ints, Slots, empty_slots, enter, find, refill, slot_of
 from balajoin.routing.sequence import Sequences, extend, extend_to
 
@@ -257,9 +257,18 @@ class BalancedPartition:
         return {"loads": self.loads, "sets": self.cells[[HASH, _SIZE, _LAST], :size]}
 
     def load_state(self, state: dict[str, Any], only: Ints | None = None) -> None:
-        """Takes over the loads, and U(x) of all keys or of these only, as far as there is room."""
-        self._set_loads(state["loads"])
-        sets = state["sets"]
+        """Takes over the loads, and U(x) of all keys or of these only, as far as there is room.
+
+        Of another number of nodes, nothing: loads begin at zero, and every key at its home.
+        """
+        loads, sets = numbers(state["loads"], None), numbers(state["sets"], 3, None)
+        if len(loads) != self.nodes:
+            return
+        if (loads < 0).any():
+            raise ValueError("a negative load")
+        if ((sets[1] < 1) | (sets[1] > self.nodes) | (sets[2] < 0) | (sets[2] >= self.nodes)).any():
+            raise ValueError("a U(x) of nodes that there are not")  # a kernel would write there
+        self._set_loads(loads)
         if only is not None:
             sets = sets[:, np.isin(sets[0], only)]
         sets = sets[:, : self.capacity]

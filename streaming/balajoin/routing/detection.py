@@ -5,9 +5,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from balajoin.codec import whole
 from balajoin.hashing import mix
 from balajoin.kernels import kernel
-from balajoin.routing.arrays import key_hashes
+from balajoin.routing.arrays import key_hashes, numbers
 from balajoin.routing.keytable import EMPTY, HASH, Ints, Slots, empty_slots, enter, find, refill, slot_of
 from balajoin.routing.rule import SkewRule
 from balajoin.routing.sketch import Sketch
@@ -85,8 +86,9 @@ class GivenKeys:
         self._rows = np.zeros(len(self.keys), np.int64)
         self._total = 0
         if state and "rows" in state:
-            self._total = state["total"]
-            before = dict(zip(state["keys"].tolist(), state["rows"].tolist(), strict=True))
+            self._total = whole(state["total"])
+            keys, rows = (numbers(state[name], None).tolist() for name in ("keys", "rows"))
+            before = dict(zip(keys, rows, strict=True))
             self._rows[:] = [before.get(key, 0) for key in self.keys.tolist()]
 
     def detect(self, hashes: Ints) -> NDArray[np.bool_]:

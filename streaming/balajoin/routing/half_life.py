@@ -2,17 +2,19 @@
 
 from typing import Any
 
+from balajoin.codec import whole_or_none
+
 
 class HalfLife:
     def __init__(self, half_life_ms: int, state: dict[str, Any] | None = None) -> None:
         self._half_life_ms = half_life_ms
-        self._since_ms: int | None = None if state is None else state["since_ms"]
+        self._since_ms: int | None = None if state is None else whole_or_none(state["since_ms"])
 
     def halvings(self, now_ms: int) -> int:
-        """How many whole half-lives passed since those already told. A clock that was set back tells none."""
-        if self._since_ms is None:
+        """How many whole half-lives passed since those already told. A clock set back counts anew."""
+        if self._since_ms is None or now_ms < self._since_ms:
             self._since_ms = now_ms
-        passed = max(now_ms - self._since_ms, 0) // self._half_life_ms
+        passed = (now_ms - self._since_ms) // self._half_life_ms
         self._since_ms += passed * self._half_life_ms
         return passed
 

@@ -1,14 +1,14 @@
 """The router as Spark runs it: `applyInPandasWithState`, one group a source."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import pandas as pd
 
 from balajoin.blocks import ROWS, decode, encode, pieces
-from balajoin.control.publisher import Publisher
+from balajoin.control.publisher import Publisher, size
 from balajoin.control.records import Stamp, signal_record
 from balajoin.hashing import home
 from balajoin.labels import node_labels
@@ -34,6 +34,8 @@ class Router:
     lease_us: int
     control_topic: str
     publisher: Publisher
+    first_states: Mapping[int, bytes] = field(default_factory=dict)
+    """Of sources that Spark has no state of yet, where a checkpoint was made of another."""
 
     def as_function(self) -> Callable[[Any, Iterator[pd.DataFrame], Any], Iterator[pd.DataFrame]]:
         def route(_: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
@@ -47,14 +49,15 @@ class Router:
         packed = sorted((row for frame in frames for row in frame.itertuples()), key=lambda row: row.first_offset)
         if not packed:
             return
-        written = state.get[0] if state.exists else None
         number, now_ms = int(packed[0].partition), state.getCurrentProcessingTimeMs()
+        written = state.get[0] if state.exists else self.first_states.get(number)
         make_policy = partial(policies.make, self.policy, self.nodes, number, self.rule)
         source = Source.restore(number, self.nodes, self.lateness_us, self.lease_us, make_policy, written)
         blocks = {side: [decode(row.block) for row in packed if row.side == side] for side in SIDES}
         parcels = source.route(now_ms, {side: tables for side, tables in blocks.items() if tables})
         if source.signals:
-            records = (signal_record(stamp, home(signal.hash, self.nodes), signal) for signal in source.signals)
+            records = [signal_record(stamp, home(signal.hash, self.nodes), signal) for signal in source.signals]
+            source.statistics.signal_bytes = sum(map(size, records))
             self.publisher.publish(self.control_topic, records, whole=True)
         state.update((source.state(),))
         yield self._frame(source, [side for side in SIDES if blocks[side]], now_ms, parcels)

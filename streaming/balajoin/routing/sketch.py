@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from balajoin.codec import whole
 from balajoin.hashing import mix
 from balajoin.kernels import inlined, kernel
-from balajoin.routing.arrays import key_hashes
+from balajoin.routing.arrays import key_hashes, numbers
 from balajoin.routing.keytable import EMPTY, HASH, PLACE, Ints, Slots, empty_slots, enter, find, refill, remove, slot_of
 from balajoin.routing.rule import LEAST_SKEWED_ROWS
 
@@ -222,7 +223,10 @@ class Sketch:
     def restore(cls, counters: int, state: dict[str, Any]) -> "Sketch":
         """With fewer counters than there were, the most frequent keys stay."""
         sketch = cls(counters)
-        sketch._hold(state["held"][:, :counters], state["total"])
+        held = numbers(state["held"], 3, None)
+        if (np.diff(held[1]) > 0).any() or (held[1:] < 0).any() or len(np.unique(held[0])) < held.shape[1]:
+            raise ValueError("counters out of order")  # kernels go by it
+        sketch._hold(held[:, :counters], whole(state["total"]))
         return sketch
 
     def _hold(self, held: Ints, total: int) -> None:

@@ -5,7 +5,8 @@ A source is one partition number, of both topics: the paper's data node, with it
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,15 +14,18 @@ from numpy.typing import NDArray
 
 from balajoin import codec
 from balajoin.blocks import concat, longs, partition_by
+from balajoin.codec import whole
 from balajoin.compute.watermarks import BEGINNING
-from balajoin.control.records import Lease, Signal
+from balajoin.control.records import Lease, Signal, shown_key
 from balajoin.hashing import homes
 from balajoin.kernels import kernel
+from balajoin.routing import policies
 from balajoin.routing.policies import Assignment, Policy
 from balajoin.routing.statistics import SourceStatistics
 from balajoin.sides import SECTIONS, SIDES, Section, Side
 
 _STATE_VERSION = 2
+_UPGRADES: Mapping[int, codec.Upgrade] = {}
 
 Parcels = dict[Section, list[list[pa.Table]]]
 
@@ -53,10 +57,15 @@ class Source:
     ) -> "Source":
         if state is None:
             return cls(number, nodes, lateness_us, lease_us, make_policy(None))
-        content = codec.decode("source", _STATE_VERSION, state)
-        leases = {(hash_, node, fragment): until for hash_, node, fragment, until in content["leases"]}
-        policy = make_policy(content["policy"])
-        return cls(number, nodes, lateness_us, lease_us, policy, content["latest"], leases)
+        content = read_state(state)
+        with codec.refusing_damage("source"):
+            leases = {
+                (whole(hash_), whole(node), bool(fragment)): whole(until)
+                for hash_, node, fragment, until in content["leases"]
+            }
+            latest = {side: whole(content["latest"][side]) for side in SIDES}
+            policy = make_policy(content["policy"])
+        return cls(number, nodes, lateness_us, lease_us, policy, latest, leases)
 
     def state(self) -> bytes:
         content = {
@@ -64,7 +73,7 @@ class Source:
             "leases": [[*lease, until] for lease, until in sorted(self.leases.items())],
             "policy": self.policy.state(),
         }
-        return codec.encode("source", _STATE_VERSION, content)
+        return _write_state(content)
 
     def watermark(self, side: Side) -> int:
         """No row of this source is expected below. Every node hears of it in every batch."""
@@ -93,7 +102,11 @@ class Source:
                 self._note_reached(block, assignment, reached, samples)
         advanced = self.latest["probe"] - before if before > BEGINNING else 0
         self._signal(reached, samples, max(self.lease_us, advanced))
-        self.statistics.hot_keys = self.policy.hot_keys()
+        self.statistics.hot_keys = [
+            replace(hot, key=shown_key(samples[hot.hash])) if hot.hash in samples else hot
+            for hot in self.policy.hot_keys()
+        ]
+        self.statistics.loads = self.policy.loads()
         self.statistics.signals = len(self.signals)
         return parcels
 
@@ -154,6 +167,20 @@ class Source:
                 self.signals.append(Signal(hash_, node, until, fragment, key=samples[hash_]))
         floor = self.watermark("probe")
         self.leases = {lease: until for lease, until in self.leases.items() if until >= floor}
+
+
+def read_state(state: bytes) -> dict[str, Any]:
+    return codec.decode("source", _STATE_VERSION, state, _UPGRADES)
+
+
+def rescaled(state: bytes, nodes: int) -> bytes:
+    """For another number of nodes: homes are others, and have made no lease yet."""
+    content = read_state(state)
+    return _write_state({**content, "leases": [], "policy": policies.rescaled(content["policy"], nodes)})
+
+
+def _write_state(content: dict[str, Any]) -> bytes:
+    return codec.encode("source", _STATE_VERSION, content)
 
 
 def _by_block(whole: Assignment, counts: Sequence[int]) -> Iterator[Assignment]:

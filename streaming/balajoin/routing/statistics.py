@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass, field
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,11 @@ class SourceStatistics:
     skewed_rows: list[int]
     """By node, as the balance factor counts them."""
 
+    loads: list[int] = field(default_factory=list)
+    """The same over recent batches, aged, where the policy keeps them below its balance; else empty."""
+
     signals: int = 0
+    signal_bytes: int = 0
     hot_keys: list[HotKey] = field(default_factory=list)
 
     def add_skewed(self, targets: NDArray[np.int32]) -> None:
@@ -24,3 +29,9 @@ class SourceStatistics:
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        content = json.loads(text)
+        hot_keys = [HotKey(**{**key, "nodes": tuple(key["nodes"])}) for key in content.pop("hot_keys")]
+        return cls(**content, hot_keys=hot_keys)

@@ -12,6 +12,7 @@ from balajoin.errors import StateError
 from balajoin.routing.rule import PolicyName, SkewRule
 
 _STATE_VERSION = 1
+_ANY_SHARE = 1e-12
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class HotKey:
     rows: int  # recent ones, estimated
     share: float  # of the source's recent rows
     nodes: tuple[int, ...]  # where its skewed rows go; home first
+    key: str = ""  # one with that hash, if the batch had any; a policy itself knows only hashes
 
 
 class Policy(Protocol):
@@ -53,6 +55,10 @@ class Policy(Protocol):
 
     def hot_keys(self) -> list[HotKey]:
         """Skewed keys, most frequent first, at most 32."""
+        ...
+
+    def loads(self) -> list[int]:
+        """Recent skewed rows by node, aged, of a policy that balances them; of others nothing."""
         ...
 
 
@@ -81,3 +87,24 @@ def _read_state(name: PolicyName, nodes: int, state: bytes) -> dict[str, Any] | 
         )
     content: dict[str, Any] = written["content"]
     return content if written["policy"] == name else None
+
+
+def rescaled(state: bytes, nodes: int) -> bytes:
+    """The state for another number of nodes: what was counted stays, where rows went is forgotten."""
+    written = codec.decode("policy", _STATE_VERSION, state)
+    return codec.encode("policy", _STATE_VERSION, {**written, "nodes": nodes})
+
+
+def remembered(state: bytes) -> tuple[PolicyName, list[HotKey]]:
+    """The policy that wrote the state, and the frequent keys it knows, whatever counts as skewed now."""
+    written = codec.decode("policy", _STATE_VERSION, state)
+    name, content = written["policy"], written["content"]
+    given = content.get("given", content.get("detector", {})).get("keys", np.empty(0, np.int64))
+    rule = SkewRule(threshold=_ANY_SHARE, counters=max(_widest(content), 1), keys=tuple(given.tolist()))
+    return name, make(name, written["nodes"], 0, rule, state).hot_keys()
+
+
+def _widest(content: dict[str, Any]) -> int:
+    """Room enough for all that the state holds."""
+    inner = [_widest(value) for value in content.values() if isinstance(value, dict)]
+    return max([value.shape[-1] for value in content.values() if isinstance(value, np.ndarray)] + inner, default=0)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from balajoin.codec import whole
 from balajoin.hashing import homes
 from balajoin.routing.arrays import key_hashes
 from balajoin.routing.detection import Detector, detector, number_keys
@@ -24,7 +25,7 @@ class DetectingPolicy(ABC):
         self._nodes = nodes
         self._own_node = source % nodes
         self._whole_rows = rule.whole_rows
-        self._turn = 0 if saved is None else saved["turn"]
+        self._turn = 0 if saved is None else whole(saved["turn"])
         self._half_life = HalfLife(rule.half_life_ms, saved and saved["half_life"])
         self._detector: Detector = detector(rule, saved and saved["detector"])
 
@@ -84,6 +85,9 @@ class DetectingPolicy(ABC):
 
     def hot_keys(self) -> list[HotKey]:
         return [HotKey(hash_, rows, share, self._nodes_of(hash_)) for hash_, rows, share in self._detector.frequent()]
+
+    def loads(self) -> list[int]:
+        return []
 
     def _nodes_of(self, hash_: int) -> tuple[int, ...]:
         return node_sequence(hash_, self._nodes)

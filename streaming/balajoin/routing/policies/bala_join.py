@@ -123,6 +123,9 @@ class BalaJoin:
     def hot_keys(self) -> list[HotKey]:
         return [HotKey(hash_, rows, share, self._nodes_of(hash_)) for hash_, rows, share in self._online.frequent()]
 
+    def loads(self) -> list[int]:
+        return [int(load) for load in self._partition.loads]
+
     def _nodes_of(self, hash_: int) -> tuple[int, ...]:
         return self._partition.nodes_of(hash_) or node_sequence(hash_, self._nodes)[:1]
 

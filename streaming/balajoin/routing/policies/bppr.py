@@ -53,6 +53,9 @@ class Bppr:
             HotKey(hash_, rows, share, self._partition.nodes_of(hash_)) for hash_, rows, share in self._given.frequent()
         ]
 
+    def loads(self) -> list[int]:
+        return [int(load) for load in self._partition.loads]
+
 
 def create(nodes: int, source: int, rule: SkewRule, saved: dict[str, Any] | None) -> Bppr:
     return Bppr(nodes, rule, saved)

@@ -63,6 +63,9 @@ class BpprDet:
     def hot_keys(self) -> list[HotKey]:
         return self._bppr.hot_keys()
 
+    def loads(self) -> list[int]:
+        return self._bppr.loads()
+
 
 def create(nodes: int, source: int, rule: SkewRule, saved: dict[str, Any] | None) -> BpprDet:
     return BpprDet(nodes, replace(rule, keys=()), saved)

@@ -33,6 +33,9 @@ class HashPolicy:
     def hot_keys(self) -> list[HotKey]:
         return []
 
+    def loads(self) -> list[int]:
+        return []
+
 
 def create(nodes: int, source: int, rule: SkewRule, saved: dict[str, Any] | None) -> HashPolicy:
     return HashPolicy(nodes)

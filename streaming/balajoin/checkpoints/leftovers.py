@@ -1,0 +1,266 @@
+"""What the nodes of a stopped join left of some keys: which rows go on, and which results were still on their way.
+
+A probe row that was a guest at node *j* has met the build rows that had reached *j*. Those that its home has, and that
+had not, are joined here: the results are owed. Which they are, and why no others: see docs/architecture.md. With
+nothing on its way any more, rows that were held back only for that are decided too, in types of joins that do so.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from balajoin.blocks import concat, decode, longs, pieces
+from balajoin.compute import head, index, pairs
+from balajoin.compute.home import in_fragment
+from balajoin.compute.lonely import Mask, marks, positions
+from balajoin.compute.pairs import PAIRS
+from balajoin.compute.spec import JoinSpec
+from balajoin.compute.store import shelf_of, with_shelf
+from balajoin.compute.watermarks import BEGINNING, Past
+from balajoin.errors import StateError
+from balajoin.hashing import homes
+from balajoin.sides import SIDES, Shelf, Side
+
+Longs = NDArray[np.int64]
+_NONE: Longs = np.empty(0, np.int64)
+_MET: Mapping[Side, Shelf] = {"probe": "met_probe", "build": "met_build"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Of a node's state."""
+
+    node: int
+    number: int
+    block: bytes
+
+
+@dataclass(frozen=True)
+class _Stored:
+    node: int
+    is_new: bool
+    """Whether the join's last batch brought it."""
+    shelf: Shelf
+    rows: pa.Table
+
+    def only(self, which: Mask) -> "Sequence[_Stored]":
+        return [_Stored(self.node, self.is_new, self.shelf, rows) for rows in _some(self.rows, which)]
+
+
+@dataclass(frozen=True)
+class _Guests:
+    node: int
+    shelf: Shelf
+    rows: pa.Table
+
+
+class Leftovers:
+    def __init__(self, entries: Iterable[Entry], nodes: int, batch: int, spec: JoinSpec) -> None:
+        """Of a join with so many nodes, after its last batch; `spec` is that of the join that goes on."""
+        self._nodes = nodes
+        self._batch = batch
+        self._spec = spec
+        self.heads: dict[int, Mapping[str, Any]] = {}
+        self._blocks: list[Entry] = []
+        self._owed: list[bytes] = []
+        for entry in entries:
+            if entry.number == head.HEAD:
+                self.heads[entry.node] = head.read(entry.block)
+            elif entry.number < head.HEAD:
+                self._owed.append(entry.block)
+            else:
+                self._blocks.append(entry)
+        self._marks: dict[Side, list[pa.Table]] = {"probe": [], "build": []}
+        self._met: dict[Side, Longs] = {"probe": _NONE, "build": _NONE}
+        for side in SIDES:
+            for stored in self._stored(_MET[side]):
+                self._mark(side, stored.rows)
+
+    # --- what goes on -------------------------------------------------------------------------------------------------
+
+    def kept(self) -> Iterator[tuple[Shelf, Iterable[pa.Table]]]:
+        """All rows and marks, each once. To be asked when all that is owed is known."""
+        yield "build", (some.rows for stored in self._stored("build") for some in stored.only(self._is_at_home(stored)))
+        yield "probe", self._probe()
+        yield "lonely_probe", (stored.rows for stored in self._stored("lonely_probe"))
+        yield "lonely_build", (stored.rows for stored in self._stored("lonely_build"))
+        yield from ((_MET[side], self._marks[side]) for side in SIDES)
+
+    def _probe(self) -> Iterator[pa.Table]:
+        """Of several fragments one."""
+        yield from (stored.rows for stored in self._stored("probe"))
+        yield from _distinct([stored.rows for stored in self._stored("fragment")])
+
+    @property
+    def decided(self) -> dict[Side, int]:
+        """A node that had nothing to do in the last batches has decided less; now all are at the same point."""
+        sides = [side for side in SIDES if any(side in content["decided"] for content in self.heads.values())]
+        return {side: max(self._decided_below(side, node) for node in self.heads) for side in sides}
+
+    # --- what is owed -------------------------------------------------------------------------------------------------
+
+    def owed(self) -> Iterator[pa.Table]:
+        yield from (concat([decode(block, PAIRS)]) for block in self._owed)
+        yield from self._on_their_way()
+        kind = self._spec.kind
+        for stored in (*self._stored("lonely_probe"), *self._stored("lonely_build"), *self._stored("overdue_build")):
+            side: Side = "probe" if stored.shelf == "lonely_probe" else "build"
+            if side in kind.alone:
+                due = self._may_meet(stored) & self._is_due(stored, side) & ~self._have_met(side, stored.rows)
+                yield from (pairs.alone(side, rows) for rows in _some(stored.rows, due))
+
+    def _on_their_way(self) -> Iterator[pa.Table]:
+        guests = list(self._guests())
+        if not guests:
+            return
+        hashes = np.unique(np.concatenate([longs(guest.rows, "hash") for guest in guests]))
+        had = self._build_rows_had(hashes)
+        shelves: tuple[Shelf, ...] = ("build", "lonely_build", "overdue_build")
+        for stored in (stored for shelf in shelves for stored in self._stored(shelf)):
+            wanted = self._is_at_home(stored) & self._may_meet(stored) & np.isin(longs(stored.rows, "hash"), hashes)
+            for build in stored.only(wanted):
+                lookup = index.build(longs(build.rows, "hash"), longs(build.rows, "time"))
+                for guest in guests:
+                    yield from self._join(guest, build, lookup, self._missed(guest, build, had[guest.node]))
+
+    def _guests(self) -> Iterator[_Guests]:
+        """Probe rows away from home."""
+        found: dict[tuple[int, Shelf], list[pa.Table]] = defaultdict(list)
+        shelves: tuple[Shelf, ...] = ("probe", "fragment", "lonely_probe")
+        for stored in (stored for shelf in shelves for stored in self._stored(shelf)):
+            away = ~self._is_at_home(stored) & self._may_meet(stored)
+            found[stored.node, stored.shelf].extend(_some(stored.rows, away))
+        for (node, shelf), tables in found.items():
+            yield from (_Guests(node, shelf, rows) for rows in pieces(tables))
+
+    def _join(self, guest: _Guests, build: _Stored, lookup: index.Index, missed: Mask) -> Iterator[pa.Table]:
+        if not missed.any():
+            return
+        window, kind = self._spec.window("probe"), self._spec.kind
+        at_once = pairs.at_once(guest.rows, build.rows)
+        for mine, theirs in index.matches(guest.rows, lookup, build.rows, window, at_once):
+            unmet = missed[theirs]
+            if not unmet.any():
+                continue
+            if kind.pairs:
+                yield pairs.paired(guest.rows, mine[unmet], build.rows, theirs[unmet])
+            elif kind.first_match:
+                first = np.zeros(guest.rows.num_rows, np.bool_)
+                first[mine[unmet]] = True
+                first &= ~self._have_met("probe", guest.rows)
+                yield from (pairs.alone("probe", rows) for rows in _some(guest.rows, first))
+            if guest.shelf == "lonely_probe":
+                self._mark("probe", marks(guest.rows, np.unique(mine[unmet])))
+            if build.shelf != "build":
+                self._mark("build", marks(build.rows, np.unique(theirs[unmet])))
+
+    def _missed(self, guest: _Guests, build: _Stored, had: Longs) -> Mask:
+        """Which build rows of a home had not reached the guest's node.
+
+        What a node had is still there unless it was too old to keep. Of what is older, only rows that came to their
+        home in the last batch are still on their way.
+        """
+        missed: Mask = ~np.isin(positions(build.rows), had)
+        if not build.is_new:
+            missed &= longs(build.rows, "time") + self._spec.before_us >= self._kept_from(guest.node)
+        if guest.shelf == "fragment":
+            missed &= in_fragment(build.rows, guest.node, self._nodes)
+        return missed
+
+    def _kept_from(self, node: int) -> int:
+        """What was at the node when its last batch evicted, and matches probe times from here on, is still there."""
+        content = self.heads[node]
+        settled = Past([(at, mark) for at, mark in content["past"]]).as_of(last_batch(content)[0] - 2)
+        pinned: list[int] = [earliest for _, _, earliest, *_ in content["guest"]["pins"]]
+        return min([settled, *pinned])
+
+    def _build_rows_had(self, hashes: Longs) -> dict[int, Longs]:
+        """By node, who the build rows of these hashes are that it has."""
+        found: dict[int, list[Longs]] = {node: [_NONE] for node in self.heads}
+        for stored in self._stored("build"):
+            found[stored.node].append(positions(stored.rows)[np.isin(longs(stored.rows, "hash"), hashes)])
+        return {node: np.concatenate(some) for node, some in found.items()}
+
+    # --- who is alone -------------------------------------------------------------------------------------------------
+
+    def _may_meet(self, stored: _Stored) -> Mask:
+        """False for rows that are decided to be alone."""
+        if stored.shelf == "lonely_build":
+            undecided: Mask = longs(stored.rows, "time") >= self._decided_below("build", stored.node)
+        elif stored.shelf == "lonely_probe":
+            undecided = longs(stored.rows, "time") >= self._decided_below("probe", stored.node)
+            undecided |= self._is_pinned(stored) | self._have_met("probe", stored.rows)
+        else:
+            undecided = np.ones(stored.rows.num_rows, np.bool_)
+        return undecided
+
+    def _is_due(self, stored: _Stored, side: Side) -> Mask:
+        if stored.shelf == "overdue_build":
+            return np.ones(stored.rows.num_rows, np.bool_)
+        due: Mask = longs(stored.rows, "time") < self.decided[side]
+        return due
+
+    def _have_met(self, side: Side, rows: pa.Table) -> Mask:
+        met: Mask = np.isin(positions(rows), self._met[side])
+        return met
+
+    def _mark(self, side: Side, rows: pa.Table) -> None:
+        """Each row once: guests and home mark a build row alike."""
+        self._marks[side].extend(_some(rows, ~self._have_met(side, rows)))
+        self._met[side] = np.union1d(self._met[side], positions(rows))
+
+    def _is_pinned(self, stored: _Stored) -> Mask:
+        hashes, times = longs(stored.rows, "hash"), longs(stored.rows, "time")
+        pinned = np.zeros(stored.rows.num_rows, np.bool_)
+        for hash_, _, earliest, *_ in self.heads[stored.node]["guest"]["pins"]:
+            pinned |= (hashes == hash_) & (times >= earliest)
+        return pinned
+
+    def _decided_below(self, side: Side, node: int) -> int:
+        return int(self.heads[node]["decided"].get(side, BEGINNING))
+
+    # --- the blocks ---------------------------------------------------------------------------------------------------
+
+    def _stored(self, wanted: Shelf) -> Iterator[_Stored]:
+        for entry in self._blocks:
+            if shelf_of(entry.block) == wanted:
+                last, first_number = last_batch(self.heads[entry.node])
+                is_new = last == self._batch and entry.number >= first_number
+                yield _Stored(entry.node, is_new, wanted, with_shelf(entry.block)[0])
+
+    def _is_at_home(self, stored: _Stored) -> Mask:
+        at_home: Mask = homes(longs(stored.rows, "hash"), self._nodes) == stored.node
+        return at_home
+
+
+def last_batch(content: Mapping[str, Any]) -> tuple[int, int]:
+    """Of a node's head: its last batch, and the number of the first block that this brought."""
+    if content["last"] is None:
+        raise StateError(
+            "the checkpoint was last written by an older balajoin, which did not note what is on its way: start and "
+            "stop the join once with this one, then rescale"
+        )
+    batch, first_number = content["last"]
+    return batch, first_number
+
+
+def _distinct(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Rows of the same place once."""
+    known = _NONE
+    for rows in tables:
+        mine = positions(rows)
+        first = np.zeros(len(mine), np.bool_)
+        first[np.unique(mine, return_index=True)[1]] = True
+        yield from _some(rows, first & ~np.isin(mine, known))
+        known = np.union1d(known, mine)
+
+
+def _some(rows: pa.Table, which: Mask) -> Sequence[pa.Table]:
+    if which.all():
+        return [rows]
+    return [concat([rows.filter(pa.array(which))])] if which.any() else []

@@ -1,0 +1,34 @@
+"""One process a checkpoint. On this machine a lock says so at once; elsewhere Spark notices it by its logs."""
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import IO
+from urllib.parse import urlsplit
+
+from balajoin.errors import StateError
+
+_FILE = "balajoin.lock"
+
+
+@contextmanager
+def sole_user(checkpoint: str, *, create: bool = False) -> Iterator[None]:
+    """Within, nobody else on this machine runs on the checkpoint, or makes another of it."""
+    with ExitStack() as stack:
+        parts = urlsplit(checkpoint)
+        if parts.scheme in ("", "file"):
+            with suppress(OSError):  # where nothing is, or nobody can write, Spark will say so
+                if create:
+                    Path(parts.path).mkdir(parents=True, exist_ok=True)
+                _lock(stack.enter_context((Path(parts.path) / _FILE).open("a")), checkpoint)
+        yield
+
+
+def _lock(file: IO[str], checkpoint: str) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise StateError(
+            f"another process uses the checkpoint {checkpoint}: stop it, or give this one a checkpoint of its own"
+        ) from None

@@ -1,0 +1,141 @@
+"""`balajoin rescale`: of a stopped join's checkpoint, one with another number of nodes."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from balajoin import topic_ids
+from balajoin.checkpoints import reading, seed
+from balajoin.checkpoints.files import Folder
+from balajoin.checkpoints.leftovers import Entry, last_batch
+from balajoin.checkpoints.lock import sole_user
+from balajoin.checkpoints.reading import Checkpoint, explained
+from balajoin.checkpoints.rehome import Rescale
+from balajoin.compute import head
+from balajoin.compute.spec import JoinSpec
+from balajoin.errors import StateError
+from balajoin.labels import node_labels
+from balajoin.pins import pins, refuse_others
+from balajoin.routing.source import rescaled
+from balajoin.session import create_session
+from balajoin.settings import Config, JoinSettings
+from balajoin.worker import settle
+
+_SCATTERED = "node bigint, old int, number bigint, block binary"
+_SCATTERED_SCHEMA = pa.schema(
+    [("node", pa.int64()), ("old", pa.int32()), ("number", pa.int64()), ("block", pa.binary())]
+)
+_GATHERED_SCHEMA = pa.schema([("node", pa.int64()), ("number", pa.int64()), ("block", pa.binary())])
+
+Map = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def rescale(config: Config, nodes: int, to: str, *, file: str, cache: Path, verbose: bool) -> str:
+    """Writes the checkpoint; returns what to do with it."""
+    with sole_user(config.run.checkpoint):
+        spark = create_session(
+            master=config.run.master,
+            app_name=f"{config.name} rescale",
+            spark_conf=config.spark,
+            cache=cache,
+            nodes=nodes,
+            checkpoint=config.run.checkpoint,
+            verbose=verbose,
+        )
+        try:
+            with explained(config.run.checkpoint, config.kafka.bootstrap_servers, file):
+                given = pins(config.probe, config.build, config.join)
+                change(spark, config.run.checkpoint, to, nodes, config.join, given)
+        finally:
+            spark.stop()
+    return f'{to} is ready: set join.nodes = {nodes} and run.checkpoint = "{to}" in {file}, and run the join'
+
+
+def change(
+    spark: SparkSession, location: str, to: str, nodes: int, settings: JoinSettings, given: dict[str, Any]
+) -> None:
+    target = Folder(spark, to)
+    if target.exists():
+        raise StateError(f"{to} exists: name a place for the new checkpoint where nothing is, or delete that first")
+    old = reading.read(spark, location)
+    _refuse_unfit(old, nodes, given)
+    spec = JoinSpec(
+        nodes=nodes,
+        before_us=settings.before_ms * 1000,
+        after_us=settings.after_ms * 1000,
+        lateness_us=settings.lateness_ms * 1000,
+        idle_after_ms=settings.idle_after_ms,
+        sources={},
+        pins={**given, "join.nodes": nodes},
+        type=settings.type,
+    )
+    states = rehomed(old.states, Rescale(old.nodes, old.batch, spec))
+    sources = {source: rescaled(state, nodes) for source, state in old.sources.items()}
+
+    def finish() -> None:
+        _refuse_moved(spark, old)
+        topic_ids.pass_on(Folder(spark, location), target)
+
+    try:
+        seed.write(target, states, nodes, old.offsets, sources, finish)
+    except BaseException:
+        target.delete()
+        raise
+
+
+def _refuse_unfit(old: Checkpoint, nodes: int, given: dict[str, Any]) -> None:
+    if old.nodes == nodes:
+        raise StateError(f"the checkpoint {old.location} has {nodes} nodes already: there is nothing to do")
+    if old.unfinished is not None:
+        raise StateError(
+            f"the join with the checkpoint {old.location} was stopped within batch {old.unfinished}, or still runs: "
+            "start it, stop it with Ctrl-C or SIGTERM, which finish the batch, and rescale then"
+        )
+    for row in old.states.filter(f"number = {head.HEAD}").collect():
+        content = head.read(bytes(row["block"]))
+        refuse_others(content["pins"], {**given, "join.nodes": old.nodes})
+        last_batch(content)
+
+
+def _refuse_moved(spark: SparkSession, old: Checkpoint) -> None:
+    """A lock tells that on one machine; here it shows wherever the join runs."""
+    if Folder(spark, old.location).numbers("offsets")[-1] != old.batch:
+        raise StateError(f"the join with the checkpoint {old.location} still runs: stop it, and rescale then")
+
+
+def rehomed(states: DataFrame, change: Rescale) -> DataFrame:
+    """Each new node is made in one task, the one that Spark will give its label to."""
+    task = _Task(change, node_labels(change.spec.nodes))
+    scattered = states.mapInArrow(task.scatter(), _SCATTERED)
+    return scattered.repartition(change.spec.nodes, "node").mapInArrow(task.gather(), seed.SEEDED)
+
+
+@dataclass(frozen=True)
+class _Task:
+    change: Rescale
+    labels: list[int]
+
+    def scatter(self) -> Map:
+        def scatter(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            settle()
+            for entry in (Entry(**row) for batch in batches for row in batch.to_pylist()):
+                parts = [
+                    (self.labels[node], entry.node, entry.number, part) for node, part in self.change.scatter(entry)
+                ]
+                yield pa.record_batch([pa.array(column) for column in zip(*parts, strict=True)], _SCATTERED_SCHEMA)
+
+        return scatter
+
+    def gather(self) -> Map:
+        def gather(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            settle()
+            rows = [row for batch in batches for row in batch.to_pylist()]
+            entries = [Entry(row["old"], row["number"], row["block"]) for row in rows]
+            for number, block in self.change.gather(entries):
+                yield pa.record_batch([[rows[0]["node"]], [number], [block]], _GATHERED_SCHEMA)
+
+        return gather

@@ -1,0 +1,50 @@
+"""`balajoin state`: what a checkpoint holds, without a query."""
+
+import json
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from balajoin.checkpoints.display import as_json, tables
+from balajoin.checkpoints.reading import explained, read
+from balajoin.checkpoints.seed import unstarted
+from balajoin.checkpoints.summary import Summary, summary
+from balajoin.pins import pins, refuse_others
+from balajoin.session import create_session
+from balajoin.settings import Config
+
+_MOST_KEYS = 5
+_WIDE = 160
+
+
+def show(location: str, config: Config | None, *, in_json: bool, cache: Path, verbose: bool) -> None:
+    found = look(location, config, cache=cache, verbose=verbose)
+    if in_json:
+        print(json.dumps(as_json(found), indent=2))
+        return
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_WIDE)
+    for part in tables(found, _MOST_KEYS):
+        console.print(Text(part) if isinstance(part, str) else part, soft_wrap=isinstance(part, str))
+
+
+def look(location: str, config: Config | None, *, cache: Path, verbose: bool) -> Summary:
+    spark = create_session(
+        master=config.run.master if config else None,
+        app_name="balajoin state",
+        spark_conf=config.spark if config else {},
+        cache=cache,
+        checkpoint=location,
+        verbose=verbose,
+    )
+    try:
+        with explained(location):
+            found = summary(unstarted(spark, location) or read(spark, location))
+    finally:
+        spark.stop()
+    if config is not None:
+        given = pins(config.probe, config.build, config.join)
+        refuse_others(found.pins, {**given, "join.nodes": found.pins.get("join.nodes")})
+    return found

@@ -1,0 +1,230 @@
+"""What a checkpoint holds, in figures: by node its rows and what it waits for, by source what its sketch knows."""
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from balajoin.blocks import decode, longs
+from balajoin.checkpoints.reading import Checkpoint, Input, Offsets
+from balajoin.compute import head
+from balajoin.compute.pairs import PAIRS
+from balajoin.compute.store import with_shelf
+from balajoin.compute.watermarks import BEGINNING
+from balajoin.errors import BlockError, StateError
+from balajoin.hashing import homes
+from balajoin.routing import policies
+from balajoin.routing.policies import HotKey
+from balajoin.routing.source import read_state
+from balajoin.sides import SIDES, Shelf, Side
+from balajoin.worker import settle
+
+DESCRIBED = "node int, shelf string, rows bigint, own bigint, size bigint, earliest bigint, latest bigint, note binary"
+_DESCRIBED_SCHEMA = pa.schema(
+    [
+        ("node", pa.int32()),
+        ("shelf", pa.string()),
+        ("rows", pa.int64()),
+        ("own", pa.int64()),
+        ("size", pa.int64()),
+        ("earliest", pa.int64()),
+        ("latest", pa.int64()),
+        ("note", pa.binary()),
+    ]
+)
+_SHOWN_KEY_BYTES = 64
+_SHOWN: dict[Shelf, tuple[bool, str | None]] = {
+    "probe": (False, "probe"),
+    "fragment": (False, "fragment"),
+    "build": (False, "build"),
+    "lonely_probe": (True, "probe"),
+    "lonely_build": (True, "build"),
+    "overdue_build": (True, "build"),
+    "met_probe": (False, None),
+    "met_build": (False, None),
+}
+"""Whether rows of a shelf wait for being sure to have no match, and what they count as; marks are no rows."""
+
+
+@dataclass(frozen=True)
+class Described:
+    """One entry of a node's state. The note is the head itself, or a key for some of the wanted hashes, in JSON."""
+
+    node: int
+    shelf: Shelf | Literal["owed"] | None
+    rows: int
+    own: int
+    size: int
+    earliest: int
+    latest: int
+    note: bytes
+
+
+@dataclass(frozen=True)
+class Describer:
+    """Looks at blocks where Spark reads them: only figures travel."""
+
+    nodes: int
+    wanted: tuple[int, ...]
+    """Hashes of keys that somebody would like to see."""
+
+    def as_function(self) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+        def describe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            settle()
+            for batch in batches:
+                described = [vars(self.describe(**entry)) for entry in batch.to_pylist()]
+                yield pa.RecordBatch.from_pylist(described, _DESCRIBED_SCHEMA)
+
+        return describe
+
+    def describe(self, node: int, number: int, block: bytes) -> Described:
+        if number == head.HEAD:
+            return Described(node, None, 0, 0, len(block), 0, 0, block)
+        try:
+            if number < head.HEAD:
+                return Described(node, "owed", decode(block, PAIRS).num_rows, 0, len(block), 0, 0, b"{}")
+            rows, shelf = with_shelf(block)
+        except BlockError as damaged:
+            raise StateError(
+                f"block {number} of node {node} is damaged: restore the checkpoint from a copy, or start with a new one"
+            ) from damaged
+        hashes, times = longs(rows, "hash"), longs(rows, "time")
+        own = int((homes(hashes, self.nodes) == node).sum())
+        note = json.dumps(self._samples(rows)).encode()
+        return Described(node, shelf, rows.num_rows, own, len(block), int(times.min()), int(times.max()), note)
+
+    def _samples(self, rows: pa.Table) -> dict[int, str]:
+        hashes = longs(rows, "hash")
+        present = np.intersect1d(hashes, np.array(self.wanted, np.int64))
+        first = {hash_: int(np.flatnonzero(hashes == hash_)[0]) for hash_ in present.tolist()}
+        return {hash_: _text(rows.column("key")[row].as_py()) for hash_, row in first.items()}
+
+
+def _text(key: bytes) -> str:
+    return key[:_SHOWN_KEY_BYTES].decode("utf-8", "backslashreplace")
+
+
+@dataclass
+class NodeSummary:
+    node: int
+    rows: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(("probe", "fragment", "build", "replicas", "waiting"), 0)
+    )
+    """Build rows that other nodes are the home of are replicas; waiting are those of the rows that had met nobody."""
+    owed: int = 0
+    """Results to hand out at the first start after a rescale."""
+    blocks: int = 0
+    bytes: int = 0
+    oldest: int | None = None
+    newest: int | None = None
+    watermarks: dict[Side, int | None] = field(default_factory=lambda: dict.fromkeys(SIDES))
+    leases: list[list[Any]] = field(default_factory=list)
+    """Hash, the node that gets its build rows, whether only a fragment's share, and up to which time."""
+    holds: int = 0
+    pins: list[list[Any]] = field(default_factory=list)
+    """Hash, whether a fragment, the earliest and the latest time of the probe rows that wait, and since which batch."""
+
+
+@dataclass(frozen=True)
+class SourceSummary:
+    source: int
+    newest: dict[Side, int | None]
+    leases: list[list[Any]]
+    policy: str
+    hot_keys: list[HotKey]
+
+
+@dataclass(frozen=True)
+class Summary:
+    location: str
+    join: str | None
+    batch: int
+    unfinished: int | None
+    pins: dict[str, Any]
+    offsets: Mapping[Input, Offsets]
+    nodes: list[NodeSummary]
+    sources: list[SourceSummary]
+    keys: dict[int, str]
+    """One key of each hash that is frequent somewhere, if any of its rows is stored."""
+
+
+def summary(checkpoint: Checkpoint) -> Summary:
+    sources = [source_summary(number, state) for number, state in sorted(checkpoint.sources.items())]
+    describer = Describer(checkpoint.nodes, tuple({key.hash for source in sources for key in source.hot_keys}))
+    rows = checkpoint.states.mapInArrow(describer.as_function(), DESCRIBED).collect()
+    entries = [Described(**{**row.asDict(), "note": bytes(row["note"])}) for row in rows]
+    pins, nodes, keys = node_summaries(entries)
+    return Summary(
+        checkpoint.location,
+        checkpoint.join,
+        checkpoint.batch,
+        checkpoint.unfinished,
+        pins,
+        checkpoint.offsets,
+        nodes,
+        sources,
+        keys,
+    )
+
+
+def source_summary(number: int, state: bytes) -> SourceSummary:
+    content = read_state(state)
+    policy, hot_keys = policies.remembered(content["policy"])
+    newest = {side: _time(content["latest"][side]) for side in SIDES}
+    return SourceSummary(number, newest, content["leases"], policy, hot_keys)
+
+
+def node_summaries(entries: Iterable[Described]) -> tuple[dict[str, Any], list[NodeSummary], dict[int, str]]:
+    """The pinned settings, the nodes, and the keys that were found."""
+    pins: dict[str, Any] = {}
+    keys: dict[int, str] = {}
+    by_node: dict[int, NodeSummary] = {}
+    headed: Collection[int] = set()
+    for entry in entries:
+        node = by_node.setdefault(entry.node, NodeSummary(entry.node))
+        if entry.shelf is None:
+            pins = _add_head(node, entry.note)
+            headed = {*headed, entry.node}
+        else:
+            _add_block(node, entry)
+            keys.update({int(hash_): key for hash_, key in json.loads(entry.note).items()})
+    if by_node.keys() - headed:
+        raise StateError(
+            f"node {min(by_node.keys() - headed)} has rows but no head: the checkpoint is damaged. Restore it from a "
+            "copy, or start with a new one"
+        )
+    return pins, [node for _, node in sorted(by_node.items())], keys
+
+
+def _add_head(node: NodeSummary, state: bytes) -> dict[str, Any]:
+    content = head.read(state)
+    node.bytes += len(state)
+    node.watermarks = {side: _time(content["watermarks"][side]["current"]) for side in SIDES}
+    node.leases = content["leases"]
+    node.holds = len(content["guest"]["held"])
+    node.pins = content["guest"]["pins"]
+    pins: dict[str, Any] = content["pins"]
+    return pins
+
+
+def _add_block(node: NodeSummary, entry: Described) -> None:
+    node.bytes += entry.size
+    if entry.shelf is None or entry.shelf == "owed":
+        node.owed += entry.rows
+        return
+    waiting, name = _SHOWN[entry.shelf]
+    node.blocks += 1
+    node.rows["waiting"] += entry.rows if waiting else 0
+    if name is not None:
+        own = entry.own if name == "build" else entry.rows
+        node.rows[name] += own
+        node.rows["replicas"] += entry.rows - own
+        node.oldest = entry.earliest if node.oldest is None else min(node.oldest, entry.earliest)
+        node.newest = entry.latest if node.newest is None else max(node.newest, entry.latest)
+
+
+def _time(micros: int) -> int | None:
+    return micros if micros > BEGINNING else None

@@ -1,0 +1,25 @@
+"""Results that were on their way when a checkpoint was made of another: a node hands them out in its first batch."""
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from balajoin.blocks import concat, decode, encode
+from balajoin.compute.pairs import PAIRS
+from balajoin.compute.store import Durable
+
+_FIRST = -2  # and downwards; the head is -1, and rows have numbers from 0 on
+
+
+def entries(results: Iterable[pa.Table]) -> Iterator[tuple[int, bytes]]:
+    """As a node's state holds them."""
+    for at, table in enumerate(results):
+        yield _FIRST - at, encode(table, "lz4")
+
+
+def take(durable: Durable, count: int) -> Iterator[pa.Table]:
+    for number in range(_FIRST, _FIRST - count, -1):
+        block = durable.get(number)
+        assert block is not None, f"{count} blocks of results are owed, but {number} is not in the state store"
+        yield concat([decode(block, PAIRS)])
+        durable.remove(number)

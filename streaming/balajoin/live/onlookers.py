@@ -1,0 +1,49 @@
+"""Whoever looks at the joins of this process: the live page, and a file that records them."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from balajoin.address import Address
+from balajoin.live.hub import Hub
+from balajoin.live.moment import Moment
+from balajoin.live.recording import Recording
+from balajoin.live.server import LivePage
+from balajoin.settings import Config
+
+
+class Onlookers:
+    """Within its `with` block, `listeners` are to be told every moment of every join.
+
+    `settings` is what errors call the two.
+    """
+
+    listeners: list[Callable[[Moment], None]]
+    url: str | None = None
+    """Of the page."""
+
+    def __init__(
+        self, page: Address | None, record: Path | None, settings: tuple[str, str] = ("page.address", "run.record")
+    ) -> None:
+        self._page = page
+        self._record = record
+        self._settings = settings
+        self._open = ExitStack()
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        return cls(config.page.address, Path(config.run.record) if config.run.record else None)
+
+    def __enter__(self) -> Self:
+        page_setting, record_setting = self._settings
+        self.listeners = [Recording(self._record, record_setting).add] if self._record else []
+        if self._page:
+            hub = Hub()
+            self.url = self._open.enter_context(LivePage(self._page, hub, page_setting)).url
+            self.listeners.append(hub.add)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._open.close()

@@ -1,0 +1,160 @@
+"""The live page over HTTP: one file of HTML, and what it draws as server-sent events."""
+
+import base64
+import hashlib
+import ipaddress
+import json
+import logging
+import re
+import socket
+import threading
+import time
+from contextlib import suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from socketserver import TCPServer
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from balajoin.address import Address
+from balajoin.errors import ConfigError, Problem
+from balajoin.live.hub import KEPT_BATCHES, Hub
+
+_logger = logging.getLogger(__name__)
+_PAGE = Path(__file__).with_name("page.html").read_bytes()
+_HEARTBEAT_S = 10.0
+_STUCK_AFTER_S = 30.0
+_MOST_READERS = 64
+
+
+def _hashes(tag: str) -> str:
+    """What the page holds inline may run, and nothing else."""
+    contents = re.findall(rf"<{tag}>(.*?)</{tag}>".encode(), _PAGE, re.DOTALL)
+    return " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(each).digest()).decode()}'" for each in contents)
+
+
+_HEADERS = {
+    "Content-Security-Policy": (
+        f"default-src 'none'; script-src {_hashes('script')}; style-src {_hashes('style')}; img-src data:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, address: Address, hub: Hub) -> None:
+        self.address_family = socket.AF_INET6 if address.is_ipv6 else socket.AF_INET
+        self.hub = hub
+        self.is_local = address.is_loopback
+        self.readers = threading.BoundedSemaphore(_MOST_READERS)
+        super().__init__((address.host, address.port), _Handler)
+
+    def server_bind(self) -> None:
+        """Without asking for the host's full name, as HTTPServer does: without a DNS server that takes seconds."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        _logger.debug("a request of %s failed", client_address, exc_info=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    server_version, sys_version = "balajoin", ""
+    timeout = _STUCK_AFTER_S
+
+    def do_GET(self) -> None:
+        path = urlsplit(self.path).path
+        if self.server.is_local and not _is_local_name(self.headers.get("Host", "")):
+            # A page of somewhere else, whose host's name was made to mean this machine, would read all of it.
+            self.send_error(HTTPStatus.MISDIRECTED_REQUEST, "ask by the address that page.address has")
+        elif path == "/":
+            self._begin("text/html; charset=utf-8", len(_PAGE))
+            self.wfile.write(_PAGE)
+        elif path == "/events":
+            self._stream()
+        else:
+            self.send_error(HTTPStatus.NOT_FOUND)
+
+    def end_headers(self) -> None:
+        for name, value in _HEADERS.items():
+            self.send_header(name, value)
+        super().end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        _logger.debug("%s %s", self.address_string(), format % args)
+
+    def _begin(self, kind: str, length: int | None = None) -> None:
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", kind)
+        if length is not None:
+            self.send_header("Content-Length", str(length))
+        self.end_headers()
+
+    def _stream(self) -> None:
+        if not self.server.readers.acquire(blocking=False):
+            self.send_error(HTTPStatus.SERVICE_UNAVAILABLE, f"{_MOST_READERS} others are reading")
+            return
+        try:
+            with suppress(OSError):  # the reader is gone
+                self._begin("text/event-stream")
+                self._write_events()
+        finally:
+            self.server.readers.release()
+
+    def _write_events(self) -> None:
+        last, lines = self.server.hub.past()
+        past = f'{{"now_ms":{time.time_ns() // 1_000_000},"limit":{KEPT_BATCHES},"batches":[{",".join(lines)}]}}'
+        self._write(f"retry: 2000\nevent: history\ndata: {past}\n\n")
+        while (news := self.server.hub.wait(last, _HEARTBEAT_S)) is not None:
+            last, lines = news
+            self._write("".join(f"event: batch\ndata: {line}\n\n" for line in lines) or ": still here\n\n")
+        self._write(f"event: end\ndata: {json.dumps('the service ended')}\n\n")
+
+    def _write(self, text: str) -> None:
+        self.wfile.write(text.encode())
+
+
+def _is_local_name(host: str) -> bool:
+    name = urlsplit(f"//{host}").hostname or ""
+    if name == "localhost":
+        return True
+    with suppress(ValueError):
+        return bool(ipaddress.ip_address(name))
+    return False
+
+
+class LivePage:
+    """Serves `hub` within its `with` block."""
+
+    def __init__(self, address: Address, hub: Hub, setting: str = "page.address") -> None:
+        try:
+            self._server = _Server(address, hub)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            hint = "choose another port, or 0 for any that is free"
+            raise ConfigError([Problem(setting, f"cannot listen on {address}: {reason}", hint)]) from None
+        self.address = address.with_port(self._server.server_address[1])
+        self._thread = threading.Thread(target=self._server.serve_forever, name="live-page", daemon=True)
+
+    @property
+    def url(self) -> str:
+        return self.address.url
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._server.hub.close()
+        self._server.shutdown()
+        self._server.server_close()

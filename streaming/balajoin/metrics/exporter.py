@@ -1,0 +1,88 @@
+"""Serves the metrics of one or several joins of this process, in Prometheus' text formats."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from types import TracebackType
+from typing import Self
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
+
+from balajoin.address import Address
+from balajoin.errors import SetupError
+from balajoin.metrics.catalogue import Metric
+from balajoin.metrics.join_metrics import Histogram, JoinMetrics, Series
+
+
+class Exporter:
+    """Listens from its making until it is closed. `address` tells the port where 0 was asked for."""
+
+    def __init__(self, address: Address, joins: Sequence[JoinMetrics], setting: str = "metrics.address") -> None:
+        registry = CollectorRegistry()
+        registry.register(_Joins(joins))
+        try:
+            self._server, self._thread = _serve(address, registry)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise SetupError(f"{setting} {address} cannot be listened on: {reason}; choose another") from None
+        self.address = address.with_port(self._server.server_port)
+
+    @property
+    def url(self) -> str:
+        return f"{self.address.url}metrics"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close()
+
+
+def _serve(address: Address, registry: CollectorRegistry) -> tuple[WSGIServer, threading.Thread]:
+    return start_http_server(address.port, address.host, registry)
+
+
+class _Joins(Collector):
+    """Joins have the same metrics, and a format allows each name once: so all of them are one collector."""
+
+    def __init__(self, joins: Sequence[JoinMetrics]) -> None:
+        self._joins = joins
+
+    def collect(self) -> Iterator[Family]:
+        for same in zip(*(join.series() for join in self._joins), strict=True):
+            yield _family([(join.name, series) for join, series in zip(self._joins, same, strict=True)])
+
+    def describe(self) -> list[Family]:
+        """Nothing: the names are known to differ."""
+        return []
+
+
+def _family(by_join: Sequence[tuple[str, Series]]) -> Family:
+    metric = by_join[0][1].metric
+    labels = ("join", *metric.labels)
+    if metric.kind == "histogram":
+        histograms = HistogramMetricFamily(metric.name, metric.help, labels=labels)
+        for join, series in by_join:
+            if series.histogram is not None:
+                histograms.add_metric([join], _cumulated(metric, series.histogram), series.histogram.sum)
+        return histograms
+    kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+    family = kind(metric.name, metric.help, labels=labels)
+    for join, series in by_join:
+        for values, value in series.values.items():
+            family.add_metric([join, *values], value)
+    return family
+
+
+def _cumulated(metric: Metric, histogram: Histogram) -> list[tuple[str, int]]:
+    bounds = [*(str(float(bound)) for bound in metric.buckets), "+Inf"]
+    return list(zip(bounds, accumulate(histogram.counts), strict=True))

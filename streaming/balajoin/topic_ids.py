@@ -1,0 +1,96 @@
+"""Which topics a checkpoint has read. One that was deleted and created anew has other records at the same offsets.
+
+Spark notices that only where the new topic is shorter than what was read of the old one; otherwise it goes on in the
+middle of it. So the service keeps the ids that Kafka gives to topics beside Spark's logs in the checkpoint.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from balajoin import topics
+from balajoin.checkpoints.files import Folder
+from balajoin.errors import KafkaError, StateError
+from balajoin.settings import Config, Kafka
+
+_logger = logging.getLogger(__name__)
+_FILE = "balajoin-topics.json"
+_LOOK_EVERY_S = 10
+
+
+@dataclass(frozen=True)
+class TopicIds:
+    """Topics of one cluster under their names. Another cluster's copy of a topic has another id, and is no new one."""
+
+    cluster: str
+    ids: Mapping[str, str]
+
+    def renewed(self, now: "TopicIds") -> list[str]:
+        """The topics that were created anew since."""
+        if now.cluster != self.cluster:
+            return []
+        return [name for name, id_ in now.ids.items() if self.ids.get(name, id_) != id_]
+
+
+def read_topics(config: Config) -> list[str]:
+    """Those whose offsets stand in the checkpoint."""
+    join = config.join
+    return [*dict.fromkeys([config.probe.topic, config.build.topic, join.control_topic, join.replica_topic])]
+
+
+def verify(spark: SparkSession, config: Config) -> TopicIds:
+    """The topics' ids, which are those that the checkpoint has read; raises if one of them was created anew since."""
+    names, checkpoint = read_topics(config), config.run.checkpoint
+    now = TopicIds(*topics.ids(config.kafka, names))
+    folder = Folder(spark, checkpoint)
+    if folder.exists(_FILE):
+        try:
+            known = TopicIds(**json.loads(folder.read(_FILE)))
+        except (TypeError, ValueError):
+            raise StateError(f"{checkpoint}/{_FILE} is damaged: restore it, or remove it if no topic is new") from None
+        _refuse(known.renewed(now), checkpoint)
+        if known == now:
+            return now
+    folder.write(_FILE, json.dumps(asdict(now)).encode(), replace=True)
+    return now
+
+
+def pass_on(old: Folder, new: Folder) -> None:
+    """To a checkpoint that goes on where the other stopped."""
+    if old.exists(_FILE):
+        new.write(_FILE, old.read(_FILE), replace=True)
+
+
+def _refuse(renewed: Iterable[str], checkpoint: str) -> None:
+    if named := ", ".join(renewed):
+        raise KafkaError(
+            f"topic {named} was deleted and created anew since the checkpoint {checkpoint} has read it, so results "
+            "would be missing: start over with a new run.checkpoint"
+        )
+
+
+class TopicWatch:
+    """Looks now and then whether the topics are still the same, without ever waiting for the answer."""
+
+    def __init__(self, kafka: Kafka, known: TopicIds, checkpoint: str) -> None:
+        self._describe = topics.describer(kafka)
+        self._known = known
+        self._checkpoint = checkpoint
+        self._asked: Mapping[str, Future[Any]] = {}
+        self._next_look = 0.0
+
+    def update(self) -> None:
+        if self._asked and all(answer.done() for answer in self._asked.values()):
+            answers = {name: answer.result() for name, answer in self._asked.items() if answer.exception() is None}
+            self._asked = {}
+            now = TopicIds(self._known.cluster, {name: str(topic.topic_id) for name, topic in answers.items()})
+            _refuse(self._known.renewed(now), self._checkpoint)
+        elif not self._asked and time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + _LOOK_EVERY_S
+            self._asked = self._describe(list(self._known.ids))

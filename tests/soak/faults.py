@@ -1,0 +1,199 @@
+"""What can break. Each fault leaves the world such that the join goes on, or raises SoakError."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.cimpl import NewTopic
+
+from soak import disks
+from soak.service import SoakError
+from soak.streams import BUILD, OUTPUT, PARTITIONS, PROBE, rows_of
+from soak.world import TIMEOUT_S, World
+
+_JVM_GONE = "the Java process of Spark is gone"
+
+
+# --- what the service recovers from by itself, or when it is started again ---
+
+
+def kill_driver(world: World) -> None:
+    world.service.kill()
+    world.await_results()
+
+
+def kill_jvm(world: World) -> None:
+    world.service.kill_jvm()
+    world.note(ending := world.service.await_ending())
+    if _JVM_GONE not in ending.error:
+        raise SoakError(f"killing the JVM ended the service with {ending}:\n{world.service.excerpt}")
+    world.await_results()
+
+
+def kill_worker(world: World) -> None:
+    world.service.kill_worker()
+    world.await_results()
+
+
+def kill_broker(world: World) -> None:
+    world.broker.kill()
+    time.sleep(3 * world.random.random())
+    world.broker.start()
+    world.await_results()
+
+
+def restart_broker(world: World) -> None:
+    world.broker.restart()
+    world.await_results()
+
+
+def slow_broker(world: World) -> None:
+    """It stands still for seconds, a few times."""
+    for _ in range(world.random.randint(1, 3)):
+        pid = world.broker.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            time.sleep(1 + 7 * world.random.random())
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        time.sleep(world.random.random())
+    world.await_results()
+
+
+def full_cache(world: World) -> None:
+    """The local copy of the state cannot be written. The service goes on, and starts, all the same."""
+    with disks.full(world.cache):
+        world.await_results()
+        if world.random.random() < 0.5:
+            world.service.kill()
+        world.await_results()
+        world.await_results()
+    world.await_results()
+
+
+# --- what stops it, with an error that tells what to mend ---
+
+
+def full_checkpoint(world: World) -> None:
+    with disks.full(world.checkpoint.parent):
+        world.await_refusal("a disk is full: make room for the checkpoint")
+    world.await_results()
+
+
+def read_only_checkpoint(world: World) -> None:
+    with disks.read_only(world.checkpoint.parent):
+        world.await_refusal("the checkpoint .* cannot be written: ")
+    world.await_results()
+
+
+def oversized_result(world: World) -> None:
+    """Each row fits into its topic; both together do not fit into a record."""
+    assert world.output is not None
+    world.load.pause()
+    before = set(world.output.seen)
+    key = b"large-%d" % world.account.faults["oversized_result"]
+    world.send([(topic, key, 600_000, 0) for topic in (BUILD, PROBE)])
+    world.await_refusal(r"too large.*max\.request\.size|too large.*max\.message\.bytes")
+    world.configure('java = { "max.request.size" = "4000000" }')
+    _set_topic(world, OUTPUT, "max.message.bytes", "4000000")
+    world.load.resume()
+    world.await_results()
+    deadline = time.monotonic() + TIMEOUT_S
+    while not any(world.output.values[id_][0] == key for id_ in world.output.seen.keys() - before):
+        if time.monotonic() > deadline:
+            raise SoakError(f"a large result did not arrive:\n{world.service.excerpt}")
+        world.await_results()
+    world.configure()
+    _set_topic(world, OUTPUT, "max.message.bytes", "1000000")
+    world.service.stop()
+
+
+def recreated_topic(world: World) -> None:
+    """While the service runs or while it is down; the new topic ends before or after where the reader was."""
+    topic = world.random.choice([PROBE, BUILD])
+    rows = len(rows_of(world.bootstrap, topic))
+    world.settle()
+    running, outgrown = world.random.random() < 0.5, world.random.random() < 0.5
+    if running:
+        world.service.start()
+        _await_log(world, "running name=")
+    world.admin.delete_topics([topic])[topic].result(TIMEOUT_S)
+    _await_topic(world, topic, exists=False)
+    world.admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(TIMEOUT_S)
+    _await_topic(world, topic, exists=True)
+    if outgrown:
+        rows = max(rows, len(rows_of(world.bootstrap, topic))) + 1000
+        world.send([(topic, b"none", 10, 0)] * rows)
+    if not running:
+        world.service.start()
+    world.await_refusal("a topic does not exist at|created anew.*new run.checkpoint")
+    world.begin()
+    world.await_results()
+
+
+def overtaken_reader(world: World) -> None:
+    """Records are deleted before they were read, while the service is down or hangs."""
+    topic = world.random.choice([PROBE, BUILD])
+    world.settle()
+    running = world.random.random() < 0.5
+    if running:
+        world.service.start()
+        _await_log(world, "running name=")
+        world.service.pause_jvm(True)
+    try:
+        world.send([(topic, b"none", 10, 0)] * 200)
+        world.delete_records(topic)
+        world.send([(topic, b"none", 10, 0)] * 200)
+    finally:
+        if running:
+            world.service.pause_jvm(False)
+    if not running:
+        world.service.start()
+    world.await_refusal(r"deleted.*before they were read.*retention\.ms.*new run\.checkpoint")
+    world.begin()
+    world.await_results()
+
+
+def _set_topic(world: World, topic: str, name: str, value: str) -> None:
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    for changed in world.admin.incremental_alter_configs([resource]).values():
+        changed.result(TIMEOUT_S)
+
+
+def _await_topic(world: World, topic: str, exists: bool) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while (topic in world.admin.list_topics(timeout=TIMEOUT_S).topics) != exists:
+        if time.monotonic() > deadline:
+            raise SoakError(f"topic {topic} should {'' if exists else 'not '}be there")
+        time.sleep(0.1)
+
+
+def _await_log(world: World, text: str) -> None:
+    deadline = time.monotonic() + TIMEOUT_S * 3
+    while text not in world.service.log:
+        if time.monotonic() > deadline or not world.service.is_running:
+            raise SoakError(f"the service did not say {text!r}:\n{world.service.excerpt}")
+        time.sleep(0.1)
+
+
+Fault = Callable[[World], None]
+NEED_DISKS: tuple[Fault, ...] = (full_cache, full_checkpoint, read_only_checkpoint)
+FAULTS: dict[str, Fault] = {
+    fault.__name__: fault
+    for fault in (
+        kill_driver,
+        kill_jvm,
+        kill_worker,
+        kill_broker,
+        restart_broker,
+        slow_broker,
+        oversized_result,
+        recreated_topic,
+        overtaken_reader,
+        *NEED_DISKS,
+    )
+}
