@@ -1,12 +1,13 @@
 """The transactional sink as Spark runs it: the last operator writes, and what comes after it is nothing."""
 
-from typing import Any
+import json
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from balajoin import topics
+from balajoin.checkpoints.files import Folder
 from balajoin.clients import librdkafka_options
 from balajoin.errors import ConfigError, Problem
 from balajoin.output import to_records
@@ -32,7 +33,7 @@ def write_exactly_once(
         raise ConfigError([problem])
     target = Target(output.topic, output.commit_topic, tuple(sorted(librdkafka_options(kafka).items())))
     writer = Writer(target, deciding(settings))
-    _require_settings_of_last_batch(joined.sparkSession, checkpoint, writer, settings.nodes)
+    _require_settings_of_unfinished_batch(Folder(joined.sparkSession, checkpoint), writer, settings.nodes)
     written = (
         to_records(joined, output)
         .withColumn(PLANNED, F.unix_millis(F.current_timestamp()))
@@ -48,34 +49,18 @@ def commit_topic_problem(topic: str, partitions: int, nodes: int) -> Problem | N
     return Problem("output.commit_topic", f"{topic} has {partitions} partitions for {nodes} nodes", hint)
 
 
-def _require_settings_of_last_batch(spark: SparkSession, checkpoint: str, writer: Writer, nodes: int) -> None:
+def _require_settings_of_unfinished_batch(folder: Folder, writer: Writer, nodes: int) -> None:
     """A batch that was cut short when some nodes had written their results, and others not, must go on as it began.
 
     Taking over every node's transactional id first makes sure that no task of that time is still at it.
     """
-    query, committed = _last_commit(spark, checkpoint)
-    if query is None:
+    begun, finished = folder.numbers("offsets")[-1:], folder.numbers("commits")[-1:]
+    if begun == finished:
         return
+    query = json.loads(folder.read("metadata"))["id"]
     for node in range(nodes):
         take_over(writer.target, query, node)
     for node in range(nodes):
         marker = writer.target.last_marker(query, node)
-        if marker is not None and marker.batch == committed + 1:
+        if marker is not None and [marker.batch] == begun:
             marker.require_settings(writer.settings)
-
-
-def _last_commit(spark: SparkSession, checkpoint: str) -> tuple[str | None, int]:
-    """The query's id and its last whole batch, as the checkpoint has them; none and -1 where there is nothing yet."""
-    jvm: Any = spark._jvm
-    streaming = jvm.org.apache.spark.sql.execution.streaming
-    path = jvm.org.apache.hadoop.fs.Path(checkpoint)
-    metadata = streaming.runtime.StreamMetadata.read(
-        jvm.org.apache.hadoop.fs.Path(path, "metadata"), spark._jsparkSession.sessionState().newHadoopConf()
-    )
-    if metadata.isEmpty():
-        return None, -1
-    commits = streaming.checkpointing.CommitLog(
-        spark._jsparkSession, jvm.org.apache.hadoop.fs.Path(path, "commits").toString(), True
-    )
-    last = commits.getLatestBatchId()
-    return metadata.get().id(), -1 if last.isEmpty() else last.get()
