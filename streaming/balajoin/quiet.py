@@ -4,11 +4,12 @@ Spark runs no batch without new records, and event time comes with records. So w
 idle for a while, the driver publishes a tick; the batch that it starts shows every node how late it is.
 """
 
+import json
 import time
 from typing import Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.listener import StreamingQueryListener
+from pyspark.sql.streaming.listener import StreamingQueryListener, StreamingQueryProgress
 
 from balajoin.control.publisher import Publisher
 from balajoin.control.records import Stamp, tick_record
@@ -37,8 +38,12 @@ class Ticker(StreamingQueryListener):
         pass
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        report = BatchReport.of(event.progress)
-        if not report.nodes or self._topic not in {read.topic for read in report.inputs}:
+        # By the description: offsets of a topic that holds nothing yet are not told.
+        if not any(f"Subscribe[{self._topic}]" in source.description for source in event.progress.sources):
+            return
+        # A listener's own progress differs from that of `query.recentProgress`: offsets that are not there are "None".
+        report = BatchReport.of(StreamingQueryProgress.fromJson(json.loads(event.progress.json)))
+        if not report.nodes:
             return
         if any(node.waiting_rows for node in report.nodes):
             self._waiting[report.run_id] = report.batch
