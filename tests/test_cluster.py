@@ -96,6 +96,9 @@ class Whim:
     def hot_keys(self) -> list[HotKey]:
         return []
 
+    def loads(self) -> list[int]:
+        return []
+
 
 @dataclass(frozen=True)
 class Record:
