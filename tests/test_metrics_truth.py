@@ -77,7 +77,7 @@ def configured(streams: Streams, make_topic: Callable[..., str], tmp_path: Path)
                 replica_topic=make_topic("replicas", 2),
                 max_rows_per_batch=max_rows,
             ),
-            output=Output(topic=make_topic("joined", 2)),
+            output=Output(topic=make_topic("joined", 2), commit_topic=make_topic("commits", NODES)),
             run=Run(checkpoint=str(tmp_path / policy), cache_dir=str(tmp_path / "cache"), trigger="0 s"),
         )
 
