@@ -39,7 +39,7 @@ def _node_json(node: NodeSummary) -> dict[str, Any]:
         ],
         "pins": [
             {"hash": hash_, "fragment": fragment, "earliest": _iso(earliest), "latest": _iso(latest), "asked": asked}
-            for hash_, fragment, earliest, latest, asked in node.pins
+            for hash_, fragment, earliest, latest, asked, *_ in node.pins
         ],
     }
 
@@ -53,7 +53,7 @@ def _source_json(source: SourceSummary, keys: dict[int, str]) -> dict[str, Any]:
             for hash_, node, fragment, until in source.leases
         ],
         "policy": source.policy,
-        "hot_keys": [{"key": keys.get(key.hash), **asdict(key)} for key in source.hot_keys],
+        "hot_keys": [{**asdict(key), "key": keys.get(key.hash)} for key in source.hot_keys],
     }
 
 
