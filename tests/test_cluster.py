@@ -535,7 +535,7 @@ def test_no_pair_is_lost_or_repeated_wherever_rows_are_sent(type_, data):
     play(data.draw(schedules(type_)))
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @pytest.mark.parametrize("type_", get_args(JoinType))
 @given(data=st.data())
 def test_no_pair_is_lost_or_repeated_by_a_rescale_while_rows_are_on_their_way(type_, data):
