@@ -43,8 +43,8 @@ def last_marker(options: Options, topic: str, query: str, node: int) -> Marker |
             if cause.code() in _FINAL or time.monotonic() > deadline:
                 hint = "Create it with `balajoin topics`, check ACLs"
                 raise KafkaError(f"cannot read topic {topic}: {cause.str()}. {hint}") from None
-            # A partition that has just been created, or has just moved, is still looked for. After a broker has come back
-            # a client may hold on to the leader's old epoch for longer than that: a new one does not know it.
+            # A partition that has just been created, or has just moved, is still looked for. When a broker has come
+            # back, a client may hold on to the leader's old epoch for good: a new one does not know it.
             _reader.cache_clear()
             time.sleep(_RETRY_S)
 
