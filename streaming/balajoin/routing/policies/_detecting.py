@@ -47,25 +47,15 @@ class DetectingPolicy(ABC):
     ) -> Assignment:
         if not fragmented.any():
             return Assignment(targets, entries, keys)
-        if self._whole_rows:
-            return self._in_one_matrix_row(targets, entries, keys, fragmented)
+        count = int(fragmented.sum())
+        if self._whole_rows:  # a matrix of one row: its columns have one node, where the row meets all build rows
+            targets[fragmented] = (self._turn + np.arange(count)) % self._nodes
+            self._turn = (self._turn + count) % self._nodes
+            return Assignment(targets, entries, keys)
         _, columns = matrix(self._nodes)
         rows, sent = replicate(targets, fragmented, self._turn, self._nodes)
-        self._turn = (self._turn + int(fragmented.sum())) % columns
+        self._turn = (self._turn + count) % columns
         return Assignment(sent, entries[rows], keys, rows, fragmented[rows])
-
-    def _in_one_matrix_row(
-        self,
-        targets: NDArray[np.int32],
-        entries: NDArray[np.int32],
-        keys: NDArray[np.int64],
-        fragmented: NDArray[np.bool_],
-    ) -> Assignment:
-        """Columns of height one: a probe row goes to one node, in turn, and meets all build rows there."""
-        count = int(fragmented.sum())
-        targets[fragmented] = (self._turn + np.arange(count)) % self._nodes
-        self._turn = (self._turn + count) % self._nodes
-        return Assignment(targets, entries, keys)
 
     def note_build(self, hashes: NDArray[np.int64]) -> None:  # noqa: B027  most look at the probe side only
         pass
