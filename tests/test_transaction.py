@@ -149,8 +149,9 @@ def test_a_result_too_large_names_the_topic(target: Target, now: Marker) -> None
 
 
 def test_a_topic_that_is_gone_is_named(target: Target, now: Marker) -> None:
+    soon = ("topic.metadata.propagation.max.ms", "500")
     with pytest.raises(KafkaError, match="cannot write results to topic no-such-topic"):
-        attempt(replace(target, topic="no-such-topic"), now, "a")
+        attempt(replace(target, topic="no-such-topic", options=(*target.options, soon)), now, "a")
 
 
 def test_options_that_no_transaction_allows(target: Target, now: Marker) -> None:
