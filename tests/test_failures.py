@@ -85,6 +85,7 @@ def java(cause: str) -> str:
         ("org.apache.spark.SparkException: [CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] x", StateError, "cannot be read"),
         ("java.io.FileNotFoundException: /checkpoint/offsets (Permission denied)", StateError, "rights"),
         ("java.io.FileNotFoundException: /checkpoint/a (Read-only file system)", StateError, "its disk is writable"),
+        ("org.apache.spark.SparkException: [CANNOT_WRITE_STATE_STORE.CANNOT_COMMIT] x", StateError, "and has room"),
         ("java.io.IOException: No space left on device", StateError, "disk is full"),
         ("org.apache.spark.SparkException: [CONCURRENT_STREAM_LOG_UPDATE] x", StateError, "another process"),
         ("org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)", BalaJoinError, "worker died"),

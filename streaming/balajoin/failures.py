@@ -116,6 +116,12 @@ _RULES = (
         "a disk is full: make room for the checkpoint {checkpoint} and for temporary files, then start again",
     ),
     _Rule(
+        r"CANNOT_WRITE_STATE_STORE",
+        StateError,
+        "the checkpoint {checkpoint} cannot be written: check the rights of its folder, and that its disk is writable "
+        "and has room",
+    ),
+    _Rule(
         r"CANNOT_LOAD_STATE_STORE|STATE_STORE_\w+|STDS_\w+|Error reading (?:delta|snapshot|streaming state) file"
         r"|batch \d+ (?:doesn't exist|not found in offset log)|Failed to read log file|MALFORMED_LOG|INVALID_LOG_\w+"
         r"|ChecksumException|JsonEOFException|JsonParseException|FileAlreadyExistsException"
