@@ -3,7 +3,7 @@
 import pytest
 
 from balajoin.errors import BalaJoinError, KafkaError, StateError
-from balajoin.failures import Place, explain
+from balajoin.failures import Place, explain, trace_of
 
 PLACE = Place(servers="broker:9092", checkpoint="/checkpoint", file="join.toml")
 
@@ -118,3 +118,14 @@ def test_other_errors_are_cut_down_to_their_cause() -> None:
     at_start = explain("An error occurred while calling o406.start.\n: org.example.OddException: odd\n\tat a.b", PLACE)
     assert "OddException: odd (see" in str(at_start)
     assert str(explain("", PLACE)) == "the query failed: no reason given (see all of it with --verbose)"
+
+
+def test_causes_that_pyspark_keeps_apart_are_looked_at_too() -> None:
+    class Captured(Exception):
+        def __init__(self, text: str, trace: str, cause: Exception | None = None) -> None:
+            super().__init__(text)
+            self._stackTrace, self._cause = trace, cause
+
+    disk = Captured("[CANNOT_LOAD_STATE_STORE.X] no", "a\nCaused by: java.io.IOException: /a (Read-only file system)")
+    error = explain(trace_of(Captured(f"{HEAD}[CANNOT_LOAD_STATE_STORE.X] no{QUERY}", "", disk)), PLACE)
+    assert "cannot be written" in str(error)

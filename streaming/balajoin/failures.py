@@ -144,6 +144,15 @@ _RULES = (
 )
 
 
+def trace_of(error: BaseException | None) -> str:
+    """All that PySpark knows of a failure: it keeps causes, with their own traces, apart."""
+    parts = []
+    while error is not None:
+        parts.append(f"{error}\n{getattr(error, '_stackTrace', '')}")
+        error = getattr(error, "_cause", None)
+    return "\n".join(parts)
+
+
 def explain(text: str, place: Place) -> BalaJoinError:
     text = _QUERY_STATE.sub("", text)  # plan and offsets: words in there are the user's
     own = _OWN_ERROR.search(text)

@@ -22,7 +22,7 @@ from balajoin.checkpoints.lock import sole_user
 from balajoin.clients import spark_writer_options
 from balajoin.clock import ClockWatch
 from balajoin.errors import BalaJoinError, ConfigError
-from balajoin.failures import JVM_GONE, Place, explain, is_refusal
+from balajoin.failures import JVM_GONE, Place, explain, is_refusal, trace_of
 from balajoin.live.onlookers import Onlookers
 from balajoin.live.telling import Telling
 from balajoin.metrics.serving import served
@@ -178,7 +178,7 @@ def until_stopped(
 
 
 def explained(error: Exception, config: Config, file: str) -> BalaJoinError:
-    trace = f"{error}\n{getattr(error, '_stackTrace', '')}"
+    trace = trace_of(error)
     _logger.debug("the query failed: %s", trace)
     if not isinstance(error, PySparkException | Py4JJavaError):
         return BalaJoinError(JVM_GONE)

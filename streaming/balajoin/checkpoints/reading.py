@@ -48,7 +48,7 @@ def explained(location: str, servers: str = "", file: str = "FILE") -> Iterator[
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        trace = f"{error}\n{getattr(error, '_stackTrace', '')}"
+        trace = failures.trace_of(error)
         raise failures.explain(trace, failures.Place(servers, location, file)) from error
 
 

@@ -15,7 +15,7 @@ from balajoin.demo.scenario import AFTER_MS, BEFORE_MS, PARTITIONS, PRICES, VIEW
 from balajoin.demo.staging import Stage, StopIfAsked, fetch_jars
 from balajoin.demo.summary import Summary
 from balajoin.errors import BalaJoinError
-from balajoin.failures import Place, explain
+from balajoin.failures import Place, explain, trace_of
 from balajoin.live.moment import Moment
 from balajoin.settings import Config
 from balajoin.stopping import Interrupted, StopRequests, finish_batch_and_stop
@@ -89,4 +89,4 @@ def _explained(error: Exception, config: Config) -> BalaJoinError:
     if not isinstance(error, PySparkException):
         return BalaJoinError("the demo's Spark ended by itself: free some memory and run it again")
     place = Place(config.kafka.bootstrap_servers, config.run.checkpoint, "FILE")
-    return explain(f"{error}\n{getattr(error, '_stackTrace', '')}", place)
+    return explain(trace_of(error), place)
