@@ -121,11 +121,13 @@ def test_other_errors_are_cut_down_to_their_cause() -> None:
 
 
 def test_causes_that_pyspark_keeps_apart_are_looked_at_too() -> None:
-    class Captured(Exception):
+    class CapturedError(Exception):
         def __init__(self, text: str, trace: str, cause: Exception | None = None) -> None:
             super().__init__(text)
             self._stackTrace, self._cause = trace, cause
 
-    disk = Captured("[CANNOT_LOAD_STATE_STORE.X] no", "a\nCaused by: java.io.IOException: /a (Read-only file system)")
-    error = explain(trace_of(Captured(f"{HEAD}[CANNOT_LOAD_STATE_STORE.X] no{QUERY}", "", disk)), PLACE)
+    disk = CapturedError(
+        "[CANNOT_LOAD_STATE_STORE.X] no", "a\nCaused by: java.io.IOException: /a (Read-only file system)"
+    )
+    error = explain(trace_of(CapturedError(f"{HEAD}[CANNOT_LOAD_STATE_STORE.X] no{QUERY}", "", disk)), PLACE)
     assert "cannot be written" in str(error)
