@@ -14,6 +14,7 @@ import urllib.request
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import IO, Any
 
@@ -78,6 +79,8 @@ class Prometheus:
         try:
             found = self.get("/api/v1/query", query=expression)
         except urllib.error.HTTPError as error:
+            if error.code == HTTPStatus.SERVICE_UNAVAILABLE:  # it is still starting
+                raise
             pytest.fail(f"{expression}: {json.load(error)['error']}")
         if found["resultType"] == "scalar":
             return [float(found["result"][1])]
@@ -89,7 +92,7 @@ class Prometheus:
             try:
                 if self.values(expression):
                     return
-            except OSError:  # it is still starting
+            except OSError:  # not yet, or not yet ready
                 pass
             assert service.poll() is None, log.read_text()
             assert time.monotonic() < deadline, f"never seen: {expression}\n{log.read_text()}"
