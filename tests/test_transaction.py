@@ -148,6 +148,22 @@ def test_a_result_too_large_names_the_topic(target: Target, now: Marker) -> None
     assert_readers_see(target)
 
 
+def test_a_result_too_large_is_named_before_the_time_of_the_others_is_over(
+    target: Target, now: Marker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are not sent any more, and a commit that waited for them would end in a timeout that tells nothing."""
+    monkeypatch.setattr("balajoin.sinks.transaction._ANSWER_S", 10.0)
+    patient = replace(target, options=(*target.options, ("message.timeout.ms", "600000")))
+    small = [b"%d" % n for n in range(3000)]
+    values = pa.array([*small, b"x" * 9_000_000, *small], pa.binary())
+    keys = pa.array([b"k"] * len(values), pa.binary())
+    with Transaction(patient, now) as transaction:
+        transaction.write(pa.record_batch({"key": keys, "value": values, "id": keys}))
+        with pytest.raises(KafkaError, match=f"too large for topic {target.topic}: raise its max.message.bytes"):
+            transaction.commit()
+    assert_readers_see(target)
+
+
 def test_a_topic_that_is_gone_is_named(target: Target, now: Marker) -> None:
     soon = ("topic.metadata.propagation.max.ms", "500")
     with pytest.raises(KafkaError, match="cannot write results to topic no-such-topic"):

@@ -25,6 +25,7 @@ ID_PREFIX = "balajoin-"
 
 _ANSWER_S = 120.0
 _ABORT_S = 5.0
+_LOOK_S = 0.2
 _TIMEOUT_OPTION = "transaction.timeout.ms"
 _DEFAULTS = {
     _TIMEOUT_OPTION: "600000",  # a transaction lasts as long as its node takes for the batch
@@ -154,11 +155,15 @@ def _produce(producer: Producer, topic: str, records: pa.RecordBatch) -> None:
 
 
 def _commit(producer: Producer) -> None:
-    """Asked again where the broker did not answer in time; if it never does, the next attempt finds out what it did."""
+    """Asked again where the broker did not answer in time; if it never does, the next attempt finds out what it did.
+
+    Asked often, because a commit that has begun waits for all records and looks at a refusal only when asked anew.
+    After one refusal the others are not sent any more, so it would wait until their time is over.
+    """
     deadline = time.monotonic() + _ANSWER_S
     while True:
         try:
-            producer.commit_transaction(max(1.0, deadline - time.monotonic()))
+            producer.commit_transaction(_LOOK_S)
             return
         except KafkaException as error:
             if not error.args[0].retriable() or time.monotonic() > deadline:
