@@ -60,6 +60,9 @@ def test_the_last_rows_are_decided_when_nothing_comes_any_more(pipeline: Callabl
     send(running.bootstrap, running.build.topic, [Sent(key, b"b", START, 0) for key in (b"both", b"build")])
     send(running.bootstrap, running.probe.topic, [Sent(key, b"p", START + 500, 1) for key in (b"both", b"probe")])
     query = running.start()
+    listeners = number_of_listeners(running)
+    pipeline(type="full").joined()
+    assert number_of_listeners(running) == listeners, "a join should leave no listener of its own behind"
     try:
         deadline = time.monotonic() + DECIDED_WITHIN_S
         while waiting_rows(query) != 0:
@@ -85,3 +88,7 @@ def waiting_rows(query) -> int | None:
     reports = [BatchReport.of(progress) for progress in query.recentProgress]
     last = {node.node: node.waiting_rows for report in reports for node in report.nodes}
     return sum(last.values()) if last else None
+
+
+def number_of_listeners(running: Pipeline) -> int:
+    return len(running.spark.streams._jsqm.listListeners())
