@@ -21,7 +21,7 @@ class Load:
     """A skewed pair of streams, from a thread. Whatever the broker does, every row arrives once, and stays in order."""
 
     def __init__(self, bootstrap: str, seed: int, rows_per_second: int) -> None:
-        self._options = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5}
+        self._options = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5, "log_level": 0}
         self._random = random.Random(seed)
         self._pause_s = 0.1
         self._probe_rows = max(1, round(rows_per_second * self._pause_s))
