@@ -56,6 +56,11 @@ def java(cause: str) -> str:
             KafkaError,
             "balajoin check -c join.toml",
         ),
+        (
+            "org.apache.kafka.common.errors.RecordTooLargeException: It is 9 bytes, more than the configuration.",
+            KafkaError,
+            "too large for Kafka: It is 9 bytes, more than the configuration; raise max.request.size",
+        ),
         ("org.apache.kafka.common.errors.SaslAuthenticationException: no", KafkaError, "user, password"),
         (
             "java.lang.AssertionError: assertion failed: There are [2] sources in the checkpoint offsets and now there "

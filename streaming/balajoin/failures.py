@@ -95,7 +95,7 @@ _RULES = (
         "Kafka at {servers} does not answer. Start again when it does: the checkpoint is intact",
     ),
     _Rule(
-        r"RecordTooLargeException: (?P<what>.+)",
+        r"RecordTooLargeException: (?P<what>.+?)\.?$",
         KafkaError,
         "a result is too large for Kafka: {what}; raise max.request.size under [kafka.java] and the topic's "
         "max.message.bytes",
