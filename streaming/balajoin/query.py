@@ -87,7 +87,7 @@ def join(
     signals = streams.signals(spark, settings.control_topic, kafka, settings.nodes, first_signals)
     first_replicas = seed.first_offsets("replicas", settings.replica_topic, partitions, "earliest")
     replicas = streams.replicas(spark, settings.replica_topic, kafka, settings.nodes, first_replicas)
-    if seed.owing:
+    if seed.owing or settings.type != "inner":
         publisher.publish(settings.control_topic, [wake_up_record()], whole=True)
 
     spec = JoinSpec(
