@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import BinaryType, LongType, StructType
 
 from balajoin.compute.spec import JoinSpec, SideTopics
 from balajoin.labels import node_labels
@@ -20,6 +21,9 @@ JOINED = (
     "key binary, probe_value binary, probe_time bigint, probe_partition int, probe_offset bigint, "
     "build_value binary, build_time bigint, build_partition int, build_offset bigint, note string"
 )
+# Not as text: Spark would ask the JVM what it means, four times in each task.
+_NUMBER = StructType().add("number", LongType())
+_BLOCK = StructType().add("block", BinaryType())
 
 
 class NodeProcessor(StatefulProcessor):
@@ -31,7 +35,7 @@ class NodeProcessor(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         # One variable for the head and all blocks: each costs every task a round trip or two, however little it holds.
-        self._state = handle.getMapState("state", "number bigint", "block binary")
+        self._state = handle.getMapState("state", _NUMBER, _BLOCK)
 
     def handleInputRows(self, key: Any, rows: Iterator["pd.DataFrame"], timerValues: Any) -> Iterator["pd.DataFrame"]:  # noqa: N802, N803
         from balajoin.compute import batch
