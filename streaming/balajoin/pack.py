@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from balajoin.blocks import MAX_BLOCK_BYTES, ROWS, encode_all, pieces
 from balajoin.control.publisher import Publisher
-from balajoin.control.rejects import dead_letters
+from balajoin.control.rejects import count_ahead, dead_letters
 from balajoin.labels import source_label
 from balajoin.sides import Side
 from balajoin.worker import settle
@@ -51,12 +51,14 @@ class Packer:
 
     def pack(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """A row a block; where records were dead, one that counts them, without a block."""
-        alive = self._bury_dead(batch)
-        if dead := batch.num_rows - alive.num_rows:
-            ahead = batch.num_rows - batch.column("ahead").null_count
-            counted = {"side": self.side, "dead": dead, "ahead": ahead}
+        is_dead = pc.is_valid(batch.column("dead"))
+        if dead := pc.sum(is_dead).as_py():
+            buried = batch.filter(is_dead)
+            self.publisher.publish(self.dead_letter_topic, dead_letters(self.topic, buried, self.max_ahead_ms))
+            counted = {"side": self.side, "dead": dead, "ahead": count_ahead(buried)}
             yield pa.RecordBatch.from_pylist([counted], _PACKED_SCHEMA)
-        for rows in _by_partition(pa.Table.from_batches([alive.select(ROWS.names)]).cast(ROWS)):
+            batch = batch.filter(pc.invert(is_dead))
+        for rows in _by_partition(pa.Table.from_batches([batch.select(ROWS.names)]).cast(ROWS)):
             for piece in pieces([rows], MAX_BLOCK_BYTES):
                 partition = piece.column("partition")[0].as_py()
                 packed = [
@@ -70,14 +72,6 @@ class Packer:
                     encode_all([piece]),
                 ]
                 yield pa.record_batch(packed, schema=_PACKED_SCHEMA)
-
-    def _bury_dead(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        key, time, ahead = (batch.column(name) for name in ("key", "time", "ahead"))
-        if not key.null_count and not time.null_count and ahead.null_count == batch.num_rows:
-            return batch
-        dead = pc.or_(pc.or_(pc.is_null(key), pc.is_null(time)), pc.is_valid(ahead))
-        self.publisher.publish(self.dead_letter_topic, dead_letters(self.topic, batch.filter(dead), self.max_ahead_ms))
-        return batch.filter(pc.invert(dead))
 
 
 def _by_partition(rows: pa.Table) -> Iterator[pa.Table]:

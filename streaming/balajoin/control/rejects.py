@@ -7,10 +7,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from balajoin import durations
 from balajoin.control.publisher import Header, Record
 
+AHEAD = "ahead"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _REASONS = {
     "key": "the key expression gave null, or it or the value expression failed",
@@ -27,25 +29,36 @@ def _whence_and_why(topic: str, row: Mapping[str, Any], reason: str) -> list[Hea
     ]
 
 
+def _bytes(written: str | None) -> bytes | None:
+    """Spark writes bytes in base 64 into JSON, and leaves out what is null."""
+    return None if written is None else base64.b64decode(written)
+
+
 def _header(header: Mapping[str, str]) -> Header:
-    """As Spark writes it in JSON: without what is null, and with bytes in base 64."""
-    return header.get("key", ""), base64.b64decode(header["value"]) if "value" in header else None
+    return header.get("key", ""), _bytes(header.get("value"))
 
 
-def _reasons(row: Mapping[str, Any], max_ahead_ms: int) -> Iterator[str]:
+def _reasons(row: Mapping[str, Any], ahead_us: int | None, max_ahead_ms: int) -> Iterator[str]:
     yield from (why for part, why in _REASONS.items() if row[part] is None)
-    if row["ahead"] is not None:
+    if ahead_us is not None:
         time = _EPOCH + timedelta(microseconds=row["time"])
-        ahead, bound = (durations.format_ms(ms) for ms in (-(-row["ahead"] // 1000), max_ahead_ms))
+        ahead, bound = (durations.format_ms(ms) for ms in (-(-ahead_us // 1000), max_ahead_ms))
         yield f"the time {time:%Y-%m-%dT%H:%M:%SZ} is {ahead} ahead of the clock; join.max_ahead allows {bound}"
 
 
 def dead_letters(topic: str, rows: pa.Table | pa.RecordBatch, max_ahead_ms: int) -> Iterator[Record]:
     """The original records, with their headers, from the edge's rows that carry them."""
     for row in rows.to_pylist():
-        reason = "; ".join(_reasons(row, max_ahead_ms))
-        headers = [_header(header) for header in json.loads(row["dead_headers"] or "[]")]
-        yield Record(row["dead_key"], row["dead_value"], [*headers, *_whence_and_why(topic, row, reason)])
+        original = json.loads(row["dead"])
+        reason = "; ".join(_reasons(row, original.get(AHEAD), max_ahead_ms))
+        headers = [_header(header) for header in original.get("headers", ())]
+        key, value = (_bytes(original.get(part)) for part in ("key", "value"))
+        yield Record(key, value, [*headers, *_whence_and_why(topic, row, reason)])
+
+
+def count_ahead(rows: pa.Table | pa.RecordBatch) -> int:
+    """How many of the dead came from too far in the future. They say so first."""
+    return pc.sum(pc.starts_with(rows.column("dead"), f'{{"{AHEAD}":')).as_py() or 0
 
 
 def late_records(topic: str, rows: pa.Table, watermark_us: int) -> Iterator[Record]:
