@@ -39,24 +39,20 @@ def sources(routed: DataFrame, nodes: int) -> DataFrame:
     )
 
 
-def nodes(joined: DataFrame, count: int) -> DataFrame:
-    """Takes the rows out that hold nothing but statistics."""
-    at = F.get_json_object("note", "$.node")
-    noted = joined.observe(NODES, *[_the_one(at == str(node)).alias(f"node_{node}") for node in range(count)])
-    return noted.filter("note is null")
+def nodes(joined: DataFrame) -> DataFrame:
+    """Takes the rows out that hold nothing but statistics. One column for all nodes: each is a cost of every result."""
+    return joined.observe(NODES, F.collect_list("note").alias(_NOTES)).filter("note is null")
 
 
 def values(progress: Any, name: str) -> dict[str, Any]:
-    """What a batch's progress holds under SOURCES or NODES; empty where nothing ran."""
+    """What a batch's progress holds under one of these names; empty where nothing ran."""
     row = progress["observedMetrics"].get(name)
     found = row.asDict() if row is not None else {}
     notes = found.pop(_NOTES, None) or ()
-    return {**found, **{f"source_{json.loads(note)['source']}": note for note in notes}}
+    kind = "node" if name == NODES else "source"
+    by_number = sorted((json.loads(note)[kind], note) for note in notes)
+    return {**found, **{f"{kind}_{number}": note for number, note in by_number}}
 
 
 def _sum(column: str, where: Column) -> Column:
     return F.coalesce(F.sum(F.when(where, F.col(column))), F.lit(0))
-
-
-def _the_one(where: Column) -> Column:
-    return F.max(F.when(F.col("note").isNotNull() & where, F.col("note")))

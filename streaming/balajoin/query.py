@@ -117,4 +117,4 @@ def join(
     )
     if settings.type != "inner":
         quiet.keep_time(spark, settings, publisher)
-    return results.named(observed.nodes(joined, settings.nodes), probe_types, build_types, settings.type)
+    return results.named(observed.nodes(joined), probe_types, build_types, settings.type)
