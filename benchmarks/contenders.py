@@ -48,10 +48,8 @@ def pass_through(spark: SparkSession, load: Workload) -> DataFrame:
     return both.select("key", "value")
 
 
-def balajoin(
-    spark: SparkSession, load: Workload, cache: Path | None = None, policy: PolicyName = "bala-join"
-) -> DataFrame:
-    settings = JoinSettings(
+def settings(rows_per_batch: int | None, policy: PolicyName = "bala-join") -> JoinSettings:
+    return JoinSettings(
         policy=policy,
         before="1 h",
         after="1 h",
@@ -61,21 +59,35 @@ def balajoin(
         late_topic="late",
         control_topic="control",
         replica_topic="replicas",
-        max_rows_per_batch=load.rows_per_batch,
+        max_rows_per_batch=rows_per_batch,
     )
-    joined = query.join(
+
+
+def joined(spark: SparkSession, load: Workload, cache: Path | None, policy: PolicyName) -> DataFrame:
+    return query.join(
         spark,
         Stream(topic=load.probe),
         Stream(topic=load.build),
         kafka=load.kafka,
-        settings=settings,
+        settings=settings(load.rows_per_batch, policy),
         cache_dir=str(cache) if cache else None,
     )
-    return output.to_kafka_columns(joined, Output(topic="out", value=VALUE))
+
+
+def balajoin(
+    spark: SparkSession, load: Workload, cache: Path | None = None, policy: PolicyName = "bala-join"
+) -> DataFrame:
+    """The same records as Spark's join writes."""
+    return joined(spark, load, cache, policy).select("key", F.expr(VALUE).alias("value"))
 
 
 def balajoin_by_hash(spark: SparkSession, load: Workload) -> DataFrame:
     return balajoin(spark, load, policy="hash")
+
+
+def balajoin_with_ids(spark: SparkSession, load: Workload) -> DataFrame:
+    """As the service writes them, with the id of each result in a header."""
+    return output.to_kafka_columns(joined(spark, load, None, "bala-join"), Output(topic="out", value=VALUE))
 
 
 def spark_join(spark: SparkSession, load: Workload) -> DataFrame:
@@ -109,6 +121,7 @@ ROCKSDB = {_PROVIDER: f"{_STATE}.RocksDBStateStoreProvider"}
 DEFAULT_STORE = {_PROVIDER: f"{_STATE}.HDFSBackedStateStoreProvider"}
 OURS = Contender("balajoin", balajoin, ROCKSDB, tuned=True)
 BY_HASH = Contender("balajoin, policy hash", balajoin_by_hash, ROCKSDB, tuned=True)
+WITH_IDS = Contender("balajoin, with ids", balajoin_with_ids, ROCKSDB, tuned=True)
 PLAIN = (
     Contender("pass-through", pass_through, {}, tuned=False),
     Contender("Spark join, default store", spark_join, DEFAULT_STORE, tuned=False),

@@ -16,13 +16,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from bench import PARTITIONS, checkpoint, create_topics, kafka, machine, preload, session
-from contenders import NODES, VALUE
+from contenders import NODES, VALUE, settings
 from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from balajoin import JoinSettings, Kafka, Stream, clients, output, query
+from balajoin import Kafka, Stream, clients, output, query
 from balajoin.config import Output
 from balajoin.metrics import Address, Exporter, JoinMetrics, follow
 from balajoin.metrics.serving import executors
@@ -62,20 +62,10 @@ def main() -> None:
 
 
 def _measure(spark: SparkSession, servers: Kafka, rows_per_batch: int, watched: bool) -> Run:
-    settings = JoinSettings(
-        before="1 h",
-        after="1 h",
-        lateness="10 min",
-        nodes=NODES,
-        dead_letter_topic="dead",
-        late_topic="late",
-        control_topic="control",
-        replica_topic="replicas",
-        max_rows_per_batch=rows_per_batch,
-    )
+    given = settings(rows_per_batch)
     probe, build = Stream(topic="probe"), Stream(topic="build")
     with checkpoint() as folder, ExitStack() as watching:
-        joined = query.join(spark, probe, build, kafka=servers, settings=settings, cache_dir=str(folder / "cache"))
+        joined = query.join(spark, probe, build, kafka=servers, settings=given, cache_dir=str(folder / "cache"))
         began, cpu = time.perf_counter(), time.process_time()
         running = (
             output.to_kafka_columns(joined, Output(topic="out", value=VALUE))
@@ -86,7 +76,7 @@ def _measure(spark: SparkSession, servers: Kafka, rows_per_batch: int, watched: 
             .start()
         )
         if watched:
-            metrics = JoinMetrics("bench", probe, build, settings, executors)
+            metrics = JoinMetrics("bench", probe, build, given, executors)
             exporter = watching.enter_context(Exporter(Address("127.0.0.1", 0), [metrics]))
             watching.enter_context(_scraped(exporter.url))
             watching.enter_context(follow(running, metrics))

@@ -12,7 +12,7 @@ import time
 from dataclasses import replace
 
 from bench import checkpoint, create_topics, kafka, machine, preload, session, to_kafka
-from contenders import BY_HASH, OURS, PLAIN, TUNED, Contender, Workload, plain_options
+from contenders import BY_HASH, OURS, PLAIN, TUNED, WITH_IDS, Contender, Workload, plain_options
 from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import Progress
@@ -22,7 +22,7 @@ from balajoin.clients import spark_writer_options
 
 SPAN_MS = 600_000
 _DISTRIBUTIONS = {"uniform": 0.0, "Zipf(1.25)": 1.25}
-_CONTENDERS = (PLAIN[0], OURS, BY_HASH, *PLAIN[1:], *TUNED)
+_CONTENDERS = (PLAIN[0], OURS, BY_HASH, WITH_IDS, *PLAIN[1:], *TUNED)
 _TOPICS = {name: f"probe-{number}" for number, name in enumerate(_DISTRIBUTIONS)}
 
 
