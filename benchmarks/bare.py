@@ -58,7 +58,8 @@ def _bare(spark: SparkSession, load: Workload) -> DataFrame:
     return (
         packed(load.probe)
         .unionAll(packed(load.build))
-        .groupBy(F.spark_partition_id().alias("source"))
+        .withColumn("source", F.spark_partition_id())
+        .groupBy("source")
         .applyInPandasWithState(_route, _ROUTED, "state binary", "append", GroupStateTimeout.NoTimeout)
         .groupBy("node")
         .transformWithStateInPandas(_Node(), _JOINED, "append", "none")
