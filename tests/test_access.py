@@ -333,6 +333,25 @@ def test_a_right_that_is_taken_away_while_the_service_runs_is_named(
         query.stop()
 
 
+def test_a_user_who_may_not_use_transactional_ids_is_told_so(place: Place, spark: "SparkSession") -> None:
+    from pyspark.errors import StreamingQueryException
+
+    place.create_topics()
+    acls = documented(place.config("me"))["the service"]
+    user = place.new_user(acl for acl in acls if acl.kind != "transactional_id")
+    config = place.config(user)
+    for side in ("clicks", "shows"):
+        place.send(side, [(b"k", at(0))])
+    query = service.start(spark, config)
+    try:
+        with pytest.raises(StreamingQueryException) as failed:
+            query.awaitTermination(_PATIENCE_S)
+    finally:
+        query.stop()
+    said = str(service.explained(failed.value, config, "join.toml"))
+    assert "allow Write and Describe on transactional ids with prefix balajoin-" in said
+
+
 def test_a_certificate_that_the_broker_asks_for_is_shown_by_both_kinds_of_clients(
     secured: SecuredBroker, spark: "SparkSession", tmp_path: Path
 ) -> None:
