@@ -134,3 +134,19 @@ def test_no_value_makes_an_expression_end_the_query(spark: "SparkSession", key: 
         if row.key is None or row.time is None:
             written = json.loads(row.dead).get("value")
             assert (None if written is None else base64.b64decode(written)) == originals[row.offset]
+
+
+def test_a_dead_record_says_only_what_it_holds_whatever_the_session_does_with_nulls(spark: "SparkSession") -> None:
+    from balajoin import edge
+
+    stream = Stream(topic="t")
+    typed, _ = edge.types(spark, stream, stream)
+    name = "spark.sql.jsonGenerator.ignoreNullFields"
+    before = spark.conf.get(name)
+    spark.conf.set(name, "false")
+    try:
+        records = spark.createDataFrame([(None, b"v", "t", 0, 1, None, 0, None)], edge.KAFKA_COLUMNS)
+        (row,) = edge.rows(records, "probe", stream, typed, max_ahead_us=1).collect()
+    finally:
+        spark.conf.set(name, before)
+    assert json.loads(row.dead) == {"value": base64.b64encode(b"v").decode()}
