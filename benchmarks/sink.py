@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import contenders
 from bench import PARTITIONS, START_MS, VALUE, checkpoint, create_topics, kafka, machine, preload, session
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -18,22 +19,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 from rich.table import Table
 
-from balajoin import JoinSettings, Kafka, Output, Stream, join, workload, write_exactly_once
+from balajoin import Kafka, Output, Stream, join, workload, write_exactly_once
 from balajoin.clients import librdkafka_options, spark_reader_options, spark_writer_options
 from balajoin.output import to_kafka_columns
 
-OUTPUT = Output(topic="out", value="concat(probe_value, build_value)")
+OUTPUT = Output(topic="out", value=contenders.VALUE)
 COPY = Output(topic="out", value="value")
-SETTINGS = JoinSettings(
-    before="1 h",
-    after="1 h",
-    lateness="10 min",
-    nodes=PARTITIONS,
-    dead_letter_topic="dead",
-    late_topic="late",
-    control_topic="control",
-    replica_topic="replicas",
-)
+SETTINGS = contenders.settings(rows_per_batch=None)
 SPAN_MS = 600_000
 
 Frame = Callable[[SparkSession, Kafka], DataFrame]

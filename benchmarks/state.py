@@ -6,7 +6,6 @@ Run with `make bench`. Batch times are Spark's own (`triggerExecution`), medians
 import argparse
 import statistics
 import subprocess
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -104,7 +103,6 @@ def _almost_empty(spark: SparkSession, servers: Kafka, contender: Contender) -> 
             events = [workload.Event(b"k%d" % n, START_MS + number * 1000 + n, VALUE) for n in range(10)]
             for topic in (probe, build):
                 workload.produce(clients.librdkafka_options(servers), topic, events, 2)
-            _wait_until_read(query, (number + 1) * 20)
             query.processAllAvailable()
         ran = [p for p in query.recentProgress if "addBatch" in p["durationMs"]]
         query.stop()
@@ -112,11 +110,6 @@ def _almost_empty(spark: SparkSession, servers: Kafka, contender: Contender) -> 
     times = [progress["durationMs"]["triggerExecution"] for progress in ran]
     warm = with_rows[len(with_rows) // 2 :]
     return statistics.median(times[number] for number in warm), sum(times[warm[0] :]) / len(warm)
-
-
-def _wait_until_read(query: object, rows: int) -> None:
-    while sum(progress["numInputRows"] for progress in query.recentProgress) < rows:  # type: ignore[attr-defined]
-        time.sleep(0.1)
 
 
 def _size(folder: Path) -> int:
