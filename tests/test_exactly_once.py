@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 import balajoin
 from balajoin import JoinSettings, Kafka, Output, StateError, Stream, observed
@@ -76,15 +77,18 @@ class Service:
             cache_dir=str(self.folder / "cache"),
         )
 
-    def run(self) -> list[Any]:
-        """Everything that is in the topics now, as one start of the query; returns its progress reports."""
-        query = balajoin.write_exactly_once(
+    def start(self) -> StreamingQuery:
+        return balajoin.write_exactly_once(
             self.joined(),
             kafka=self.kafka,
             output=self.output,
             settings=self.settings,
             checkpoint=str(self.checkpoint),
         ).start()
+
+    def run(self) -> list[Any]:
+        """Everything that is in the topics now, as one start of the query; returns its progress reports."""
+        query = self.start()
         try:
             query.processAllAvailable()
         finally:
@@ -143,6 +147,23 @@ def test_a_repeated_batch_is_not_written_again(service: Service) -> None:
     assert repeated["sink"]["numOutputRows"] == 0
     assert sum(progress["sink"]["numOutputRows"] for progress in following) == len(KEYS)
     assert service.ids() == service.expected_ids()
+
+
+def test_no_batch_makes_spark_compile_what_an_earlier_one_did(service: Service) -> None:
+    """It would, if anything that changes with each batch, such as its time, stood in the code that Spark generates."""
+    compiled = getattr(service.spark._jvm, "org.apache.spark.metrics.source.CodegenMetrics").METRIC_COMPILATION_TIME()
+    counts = []
+    query = service.start()
+    try:
+        for _ in range(4):
+            for name in ("probe", "build"):
+                service.send_rows(name)
+            query.processAllAvailable()
+            counts.append(compiled.getCount())
+    finally:
+        query.stop()
+    assert service.ids() == service.expected_ids()
+    assert counts[-1] == counts[-3]
 
 
 def test_a_batch_written_in_part_is_finished_as_it_was_begun(service: Service) -> None:

@@ -15,6 +15,7 @@ from pyspark.sql.types import BinaryType, DataType, DateType, StringType, Timest
 
 from balajoin import clients, keys
 from balajoin.attempt import attempt
+from balajoin.batch_time import batch_time
 from balajoin.blocks import EARLIEST_US, LATEST_US
 from balajoin.config import Kafka, Stream
 from balajoin.control.rejects import AHEAD
@@ -149,7 +150,7 @@ def rows(
         key = F.when(has_value, key)
         time, _ = attempted(stream.time, F.unix_micros(expressions["time"].cast("timestamp")))
         time = _sane(time)
-        ahead = time - F.unix_micros(F.current_timestamp())
+        ahead = time - batch_time()
         too_far = ahead > max_ahead_us
         dead = key.isNull() | time.isNull() | too_far
         original = F.struct(F.when(too_far, ahead).alias(AHEAD), "key", "value", "headers")

@@ -3,10 +3,10 @@
 import json
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from balajoin import topics
+from balajoin.batch_time import batch_time
 from balajoin.checkpoints.files import Folder
 from balajoin.clients import librdkafka_options
 from balajoin.errors import ConfigError, Problem
@@ -34,11 +34,7 @@ def write_exactly_once(
     target = Target(output.topic, output.commit_topic, tuple(sorted(librdkafka_options(kafka).items())))
     writer = Writer(target, deciding(settings))
     _require_settings_of_unfinished_batch(Folder(joined.sparkSession, checkpoint), writer, settings.nodes)
-    written = (
-        to_records(joined, output)
-        .withColumn(PLANNED, F.unix_millis(F.current_timestamp()))
-        .mapInArrow(writer.as_function(), WRITTEN)
-    )
+    written = to_records(joined, output).withColumn(PLANNED, batch_time()).mapInArrow(writer.as_function(), WRITTEN)
     return written.writeStream.format("noop").option("checkpointLocation", checkpoint)
 
 

@@ -10,7 +10,7 @@ from balajoin.sinks.marker import Marker
 from balajoin.sinks.transaction import Target, Transaction
 from balajoin.worker import current_stamp, settle
 
-PLANNED = "planned_ms"
+PLANNED = "planned_us"
 WRITTEN = "written boolean"
 _WRITTEN_SCHEMA = pa.schema([pa.field("written", pa.bool_())])
 
@@ -45,5 +45,5 @@ class Writer:
         context = TaskContext.get()
         assert context is not None
         stamp = current_stamp()
-        planned_ms = batch.column(PLANNED)[0].as_py()
+        planned_ms = batch.column(PLANNED)[0].as_py() // 1000
         return Marker(stamp.join, context.partitionId(), stamp.batch, planned_ms, settings=self.settings)
