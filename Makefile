@@ -53,6 +53,7 @@ bench: java  ## Measure throughput against Spark's own join, state, and what eac
 	@$(BIN)/python benchmarks/throughput.py
 	@$(BIN)/python benchmarks/sink.py
 	@$(BIN)/python benchmarks/state.py
+	@$(BIN)/python benchmarks/almost_empty.py
 	@$(BIN)/python benchmarks/policies.py
 	@$(BIN)/python benchmarks/policies_kafka.py
 	@$(BIN)/python benchmarks/routing.py

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-from contenders import NODES, ROCKSDB, Contender, Workload
+from contenders import NODES, OUR_CONF, Contender, Workload
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -66,4 +66,4 @@ def _bare(spark: SparkSession, load: Workload) -> DataFrame:
     )
 
 
-BARE = Contender("the same operators, empty", _bare, ROCKSDB, tuned=True)
+BARE = Contender("the same operators, empty", _bare, OUR_CONF, tuned=True)

@@ -1,4 +1,4 @@
-"""What stored rows cost: batch time with much and with little state, the almost empty batch, memory and disk per row.
+"""What stored rows cost: batch time with much and with little state, memory and disk per row.
 
 Run with `make bench`. Batch times are Spark's own (`triggerExecution`), medians without the first batch of a start.
 """
@@ -9,21 +9,18 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from bare import BARE
-from bench import START_MS, VALUE, checkpoint, create_topics, kafka, machine, preload, session, to_kafka
-from contenders import BY_HASH, OURS, PLAIN, Contender, Workload, balajoin
+from bench import checkpoint, create_topics, kafka, machine, preload, session, to_kafka
+from contenders import Workload, balajoin
 from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from balajoin import clients, workload
+from balajoin import clients
 from balajoin.config import Kafka
 
 _BATCH_ROWS = 100_000
-_EMPTY = (OURS, BY_HASH, BARE, *PLAIN[1:])
 _BATCHES = 6
-_EMPTY_BATCHES = 30
 _SPAN_MS = 600_000
 
 
@@ -33,7 +30,7 @@ def main() -> None:
     with kafka() as servers, session() as spark, Progress(console=console, transient=True) as progress:
         create_topics(servers, "out", "dead", "late", "control", "replicas")
         sizes = [options.rows // 10, options.rows]
-        task = progress.add_task("", total=len(sizes) + len(_EMPTY))
+        task = progress.add_task("", total=len(sizes))
         table = Table("stored rows", "batch of 100,000 rows", "state on disk", "local files", "workers' memory")
         times = []
         _with_state(spark, servers, sizes[0], "warm-up")  # whoever comes first would pay for the JVM's compiler
@@ -45,13 +42,6 @@ def main() -> None:
             progress.advance(task)
         console.print(table)
         console.print(f"batch time with {sizes[1]:,} rows: {times[1] / times[0]:.2f} x that with {sizes[0]:,}")
-        empty = Table("almost empty batch", "milliseconds", "until idle")
-        for contender in _EMPTY:
-            progress.update(task, description=f"almost empty batches: {contender.name}")
-            batch, until_idle = _almost_empty(spark, servers, contender)
-            empty.add_row(contender.name, f"{batch:,.0f}", f"{until_idle:,.0f}")
-            progress.advance(task)
-        console.print(empty)
     console.print(machine())
 
 
@@ -79,37 +69,6 @@ def _with_state(spark: SparkSession, servers: Kafka, size: int, name: str) -> tu
             _per_row(_size(cache), stored),
             _per_row(memory, stored),
         ), seconds
-
-
-def _almost_empty(spark: SparkSession, servers: Kafka, contender: Contender) -> tuple[float, float]:
-    """A running query that gets ten rows of each stream at a time: milliseconds of a batch, and of all that they cause.
-
-    Spark's join runs a second batch to expire state by the new watermark.
-    """
-    for name, value in contender.conf.items():
-        spark.conf.set(name, value)
-    probe, build = (f"{side}-{contender.name.replace(' ', '-').replace(',', '')}" for side in ("few", "fewer"))
-    create_topics(servers, probe, build)
-    with checkpoint() as folder:
-        query = (
-            contender.make(spark, Workload(servers, probe, build, None))
-            .writeStream.format("kafka")
-            .options(**clients.spark_writer_options(servers))
-            .option("topic", "out")
-            .option("checkpointLocation", str(folder))
-            .start()
-        )
-        for number in range(_EMPTY_BATCHES):
-            events = [workload.Event(b"k%d" % n, START_MS + number * 1000 + n, VALUE) for n in range(10)]
-            for topic in (probe, build):
-                workload.produce(clients.librdkafka_options(servers), topic, events, 2)
-            query.processAllAvailable()
-        ran = [p for p in query.recentProgress if "addBatch" in p["durationMs"]]
-        query.stop()
-    with_rows = [number for number, progress in enumerate(ran) if progress["numInputRows"]]
-    times = [progress["durationMs"]["triggerExecution"] for progress in ran]
-    warm = with_rows[len(with_rows) // 2 :]
-    return statistics.median(times[number] for number in warm), sum(times[warm[0] :]) / len(warm)
 
 
 def _size(folder: Path) -> int:

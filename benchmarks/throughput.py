@@ -12,13 +12,11 @@ import time
 from dataclasses import replace
 
 from bench import checkpoint, create_topics, kafka, machine, preload, session, to_kafka
-from contenders import BY_HASH, OURS, PLAIN, TUNED, WITH_IDS, Contender, Workload, plain_options
+from contenders import BY_HASH, OURS, PLAIN, STAR, TUNED, WITH_IDS, Contender, Workload, writer_options
 from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
-
-from balajoin.clients import spark_writer_options
 
 SPAN_MS = 600_000
 _DISTRIBUTIONS = {"uniform": 0.0, "Zipf(1.25)": 1.25}
@@ -48,7 +46,7 @@ def main() -> None:
                         seconds[contender.name].append(took)
                     progress.advance(task)
             console.print(_table(name, seconds, total))
-    console.print("* with the Kafka client options that balajoin sets for itself")
+    console.print(STAR)
     console.print(f"{options.probe:,} probe and {options.build:,} build rows; {machine()}")
 
 
@@ -57,9 +55,8 @@ def _measure(spark: SparkSession, contender: Contender, load: Workload) -> float
         spark.conf.set(name, value)
     with checkpoint() as folder:
         frame = contender.make(spark, replace(load, tuned=contender.tuned))
-        options = spark_writer_options(load.kafka) if contender.tuned else plain_options(load.kafka)
         started = time.perf_counter()
-        to_kafka(frame, options, "out", folder)
+        to_kafka(frame, writer_options(load.kafka, contender.tuned), "out", folder)
         return time.perf_counter() - started
 
 

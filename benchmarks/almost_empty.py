@@ -1,0 +1,75 @@
+"""What a batch takes that brings next to nothing: this join, its operators with nothing in them, Spark's own joins.
+
+Run with `make bench`. A running query gets ten rows of each stream at a time. Times are Spark's own
+(`triggerExecution`), of the second half: the first one warms up the JVM's compiler. Every key comes once, for among ten
+keys each would be skewed.
+"""
+
+import re
+import statistics
+from collections.abc import Callable
+
+from bare import BARE
+from bench import START_MS, VALUE, checkpoint, create_topics, kafka, machine, session
+from contenders import BY_HASH, OURS, PLAIN, STAR, TUNED, Contender, Workload, writer_options
+from pyspark.sql import SparkSession
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from balajoin import clients, workload
+from balajoin.config import Kafka
+
+_CONTENDERS = (OURS, BY_HASH, BARE, *PLAIN[1:], *TUNED[1:])
+_BATCHES = 60
+
+
+def main() -> None:
+    console = Console(width=110)
+    with kafka() as servers, session() as spark, Progress(console=console, transient=True) as progress:
+        create_topics(servers, "out", "dead", "late", "control", "replicas")
+        task = progress.add_task("", total=len(_CONTENDERS) * _BATCHES)
+        table = Table("almost empty batch", "milliseconds", "until idle")
+        for contender in _CONTENDERS:
+            progress.update(task, description=contender.name)
+            batch, until_idle = _measure(spark, servers, contender, lambda: progress.advance(task))
+            table.add_row(contender.name, f"{batch:,.0f}", f"{until_idle:,.0f}")
+        console.print(table)
+    console.print(STAR)
+    console.print(machine())
+
+
+def _measure(
+    spark: SparkSession, servers: Kafka, contender: Contender, done: Callable[[], None]
+) -> tuple[float, float]:
+    """Milliseconds of a batch, and of all that its rows cause: Spark's join runs a second batch to expire state."""
+    for name, value in contender.conf.items():
+        spark.conf.set(name, value)
+    suffix = re.sub(r"\W+", "-", contender.name.replace("*", "tuned"))
+    probe, build = f"few-{suffix}", f"fewer-{suffix}"
+    create_topics(servers, probe, build)
+    with checkpoint() as folder:
+        query = (
+            contender.make(spark, Workload(servers, probe, build, None, contender.tuned))
+            .writeStream.format("kafka")
+            .options(**writer_options(servers, contender.tuned))
+            .option("topic", "out")
+            .option("checkpointLocation", str(folder))
+            .start()
+        )
+        for number in range(_BATCHES):
+            events = [workload.Event(b"k%d-%d" % (number, n), START_MS + number * 1000 + n, VALUE) for n in range(10)]
+            for topic in (probe, build):
+                workload.produce(clients.librdkafka_options(servers), topic, events, 2)
+            query.processAllAvailable()
+            done()
+        ran = [p for p in query.recentProgress if "addBatch" in p["durationMs"]]
+        query.stop()
+    with_rows = [number for number, progress in enumerate(ran) if progress["numInputRows"]]
+    times = [progress["durationMs"]["triggerExecution"] for progress in ran]
+    warm = with_rows[len(with_rows) // 2 :]
+    return statistics.median(times[number] for number in warm), sum(times[warm[0] :]) / len(warm)
+
+
+if __name__ == "__main__":
+    main()
