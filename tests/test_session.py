@@ -1,5 +1,7 @@
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -132,3 +134,10 @@ def test_workers_import_the_compiled_pyspark(
         assert within is not None
         assert (Path(within) / "bin" / "spark-submit").is_file()
         assert not (Path(within) / "python").exists()
+
+
+def test_what_spark_imports_at_each_start_of_a_query_is_light() -> None:
+    """It does so in a process of its own, and the query waits for it."""
+    heavy = "{'numba', 'numpy', 'pandas', 'pyarrow', 'pydantic', 'confluent_kafka'}"
+    program = f"import sys, balajoin.compute.processor; print(*{heavy} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "\n"

@@ -3,13 +3,14 @@
 As a service: `balajoin run -c join.toml`. As a library: `join` returns an ordinary streaming DataFrame.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from balajoin.errors import BalaJoinError, BlockError, ConfigError, KafkaError, SetupError, StateError
-from balajoin.settings import JoinSettings, Kafka, Output, Stream
 
 if TYPE_CHECKING:
     from balajoin.query import join
+    from balajoin.settings import JoinSettings, Kafka, Output, Stream
     from balajoin.sinks.exactly_once import write_exactly_once
 
 __all__ = [
@@ -26,16 +27,15 @@ __all__ = [
     "join",
     "write_exactly_once",
 ]
+_FOUND_IN = {
+    **dict.fromkeys(("JoinSettings", "Kafka", "Output", "Stream"), "balajoin.settings"),
+    "join": "balajoin.query",
+    "write_exactly_once": "balajoin.sinks.exactly_once",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """These bring Spark along; the command line's quick answers do not wait for that."""
-    if name == "join":
-        from balajoin.query import join
-
-        return join
-    if name == "write_exactly_once":
-        from balajoin.sinks.exactly_once import write_exactly_once
-
-        return write_exactly_once
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """These bring Spark or pydantic along, for which neither quick answers nor Spark's Python processes should wait."""
+    if name not in _FOUND_IN:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_FOUND_IN[name]), name)
