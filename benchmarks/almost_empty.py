@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Callable
 
 from bare import BARE
-from bench import START_MS, VALUE, checkpoint, create_topics, kafka, machine, session
+from bench import START_MS, VALUE, checkpoint, create_topics, forget_finished_queries, kafka, machine, session
 from contenders import BY_HASH, OURS, PLAIN, STAR, TUNED, Contender, Workload, writer_options
 from pyspark.sql import SparkSession
 from rich.console import Console
@@ -43,6 +43,7 @@ def _measure(
     spark: SparkSession, servers: Kafka, contender: Contender, done: Callable[[], None]
 ) -> tuple[float, float]:
     """Milliseconds of a batch, and of all that its rows cause: Spark's join runs a second batch to expire state."""
+    forget_finished_queries(spark)
     for name, value in contender.conf.items():
         spark.conf.set(name, value)
     suffix = re.sub(r"\W+", "-", contender.name.replace("*", "tuned"))

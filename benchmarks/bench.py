@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -86,6 +87,13 @@ def to_kafka(frame: DataFrame, options: Mapping[str, str], topic: str, folder: P
     query.processAllAvailable()
     query.stop()
     return query
+
+
+def forget_finished_queries(spark: SparkSession) -> None:
+    """Spark keeps a query's state loaded for a minute after its end, and whoever runs next would pay for the memory."""
+    jvm: Any = spark._jvm
+    getattr(jvm, "org.apache.spark.sql.execution.streaming.state.StateStore").stop()
+    jvm.System.gc()
 
 
 def machine() -> str:
