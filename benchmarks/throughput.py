@@ -31,12 +31,13 @@ def main() -> None:
     with kafka() as servers, session() as spark, Progress(console=console, transient=True) as progress:
         create_topics(servers, "build", "out", "dead", "late", "control", "replicas", *_TOPICS.values())
         preload(servers, "build", options.build, options.build, None, SPAN_MS, seed=0)
-        for name, exponent in _DISTRIBUTIONS.items():
-            preload(servers, _TOPICS[name], options.probe, options.build, exponent, SPAN_MS, seed=1)
+        loads = options.keys or list(_TOPICS)
+        for name in loads:
+            preload(servers, _TOPICS[name], options.probe, options.build, _DISTRIBUTIONS[name], SPAN_MS, seed=1)
         contenders = [contender for contender in _CONTENDERS if options.only in contender.name]
-        task = progress.add_task("measuring", total=len(_DISTRIBUTIONS) * (options.rounds + 1) * len(contenders))
-        for name, topic in _TOPICS.items():
-            load = Workload(servers, topic, "build", options.rows_per_batch)
+        task = progress.add_task("measuring", total=len(loads) * (options.rounds + 1) * len(contenders))
+        for name in loads:
+            load = Workload(servers, _TOPICS[name], "build", options.rows_per_batch)
             seconds: dict[str, list[float]] = {contender.name: [] for contender in contenders}
             for round_ in range(options.rounds + 1):
                 for contender in contenders if round_ % 2 else reversed(contenders):
@@ -86,6 +87,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--build", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rows-per-batch", type=int, default=None, help="of each topic (default: all in one batch)")
+    parser.add_argument("--keys", choices=list(_TOPICS), action="append", help="one of the loads (default: each)")
     parser.add_argument("--only", default="", help="those contenders whose name holds this, such as balajoin")
     return parser.parse_args()
 
