@@ -143,7 +143,7 @@ def test_every_result_arrives_once_whatever_is_killed(broker_of_its_own: Embedde
     producing.start()
     try:
         rng = random.Random(7)
-        for fault in ("driver", "worker", "broker", "driver"):
+        for fault in ("driver", "worker", "broker", "driver", "worker"):
             service.keep_running()
             _await_more_results(bootstrap, service)
             time.sleep(rng.random() * 2)
