@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Callable
 
 from bare import BARE
-from bench import START_MS, VALUE, checkpoint, create_topics, forget_finished_queries, kafka, machine, session
+from bench import START_MS, VALUE, checkpoint, create_topics, kafka, machine, session, start_to_kafka
 from contenders import BY_HASH, OURS, PLAIN, STAR, TUNED, Contender, Workload, writer_options
 from pyspark.sql import SparkSession
 from rich.console import Console
@@ -43,21 +43,13 @@ def _measure(
     spark: SparkSession, servers: Kafka, contender: Contender, done: Callable[[], None]
 ) -> tuple[float, float]:
     """Milliseconds of a batch, and of all that its rows cause: Spark's join runs a second batch to expire state."""
-    forget_finished_queries(spark)
-    for name, value in contender.conf.items():
-        spark.conf.set(name, value)
+    contender.prepare(spark)
     suffix = re.sub(r"\W+", "-", contender.name.replace("*", "tuned"))
     probe, build = f"few-{suffix}", f"fewer-{suffix}"
     create_topics(servers, probe, build)
     with checkpoint() as folder:
-        query = (
-            contender.make(spark, Workload(servers, probe, build, None, contender.tuned))
-            .writeStream.format("kafka")
-            .options(**writer_options(servers, contender.tuned))
-            .option("topic", "out")
-            .option("checkpointLocation", str(folder))
-            .start()
-        )
+        frame = contender.make(spark, Workload(servers, probe, build, None, contender.tuned))
+        query = start_to_kafka(frame, writer_options(servers, contender.tuned), "out", folder)
         for number in range(_BATCHES):
             events = [workload.Event(b"k%d-%d" % (number, n), START_MS + number * 1000 + n, VALUE) for n in range(10)]
             for topic in (probe, build):

@@ -72,18 +72,22 @@ def checkpoint() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def to_kafka(frame: DataFrame, options: Mapping[str, str], topic: str, folder: Path) -> StreamingQuery:
-    """Everything that is in the topics, to `topic`; returns when it is done.
-
-    Not by `availableNow`: that fixes the offsets of the control topics too, and would not read what batches publish.
-    """
-    query = (
+def start_to_kafka(frame: DataFrame, options: Mapping[str, str], topic: str, folder: Path) -> StreamingQuery:
+    return (
         frame.writeStream.format("kafka")
         .options(**options)
         .option("topic", topic)
         .option("checkpointLocation", str(folder))
         .start()
     )
+
+
+def to_kafka(frame: DataFrame, options: Mapping[str, str], topic: str, folder: Path) -> StreamingQuery:
+    """Everything that is in the topics, to `topic`; returns when it is done.
+
+    Not by `availableNow`: that fixes the offsets of the control topics too, and would not read what batches publish.
+    """
+    query = start_to_kafka(frame, options, topic, folder)
     query.processAllAvailable()
     query.stop()
     return query

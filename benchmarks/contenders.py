@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench import forget_finished_queries
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -15,15 +16,14 @@ from balajoin import output, query
 from balajoin.clients import java_options, spark_reader_options, spark_writer_options
 from balajoin.config import JoinSettings, Kafka, Output, Stream
 from balajoin.routing.rule import PolicyName
+from balajoin.session import BASE_CONF, LOCAL_CHECKPOINT_CONF
 
 NODES = 4
 INTERVAL = "1 hours"
 VALUE = "concat(probe_value, build_value)"
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _STATE = "org.apache.spark.sql.execution.streaming.state"
-_FILES = "spark.sql.streaming.checkpointFileManagerClass"
 _CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
-_MANAGERS = "org.apache.spark.sql.execution.streaming.checkpointing"
 
 
 @dataclass(frozen=True)
@@ -124,9 +124,20 @@ class Contender:
     conf: Mapping[str, str]
     tuned: bool
 
+    def prepare(self, spark: SparkSession) -> None:
+        """Makes the session its own, with nothing left of the one before."""
+        forget_finished_queries(spark)
+        for name, value in self.conf.items():
+            spark.conf.set(name, value)
 
-_SPARKS_CHECKPOINTS = {_FILES: f"{_MANAGERS}.FileContextBasedCheckpointFileManager", _CHANGELOG: "false"}
-_OUR_CHECKPOINTS = {_FILES: f"{_MANAGERS}.FileSystemBasedCheckpointFileManager", _CHANGELOG: "true"}
+
+_SPARKS_CHECKPOINTS = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"
+    ),
+    _CHANGELOG: "false",
+}
+_OUR_CHECKPOINTS = {**LOCAL_CHECKPOINT_CONF, _CHANGELOG: BASE_CONF[_CHANGELOG]}
 _DEFAULT_STORE = {_PROVIDER: f"{_STATE}.HDFSBackedStateStoreProvider"}
 _ROCKSDB = {_PROVIDER: f"{_STATE}.RocksDBStateStoreProvider"}
 OUR_CONF = {**_ROCKSDB, **_OUR_CHECKPOINTS}

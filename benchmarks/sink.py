@@ -10,9 +10,21 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import contenders
-from bench import PARTITIONS, START_MS, VALUE, checkpoint, create_topics, kafka, machine, preload, session
+from bench import (
+    PARTITIONS,
+    START_MS,
+    VALUE,
+    checkpoint,
+    create_topics,
+    kafka,
+    machine,
+    preload,
+    session,
+    start_to_kafka,
+)
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -49,14 +61,7 @@ def copied(spark: SparkSession, servers: Kafka) -> DataFrame:
 
 
 def at_least_once(frame: DataFrame, servers: Kafka, output: Output, folder: str) -> StreamingQuery:
-    return (
-        to_kafka_columns(frame, output)
-        .writeStream.format("kafka")
-        .options(**spark_writer_options(servers))
-        .option("topic", output.topic)
-        .option("checkpointLocation", folder)
-        .start()
-    )
+    return start_to_kafka(to_kafka_columns(frame, output), spark_writer_options(servers), output.topic, Path(folder))
 
 
 def exactly_once(frame: DataFrame, servers: Kafka, output: Output, folder: str) -> StreamingQuery:

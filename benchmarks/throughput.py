@@ -11,7 +11,7 @@ import statistics
 import time
 from dataclasses import replace
 
-from bench import checkpoint, create_topics, forget_finished_queries, kafka, machine, preload, session, to_kafka
+from bench import checkpoint, create_topics, kafka, machine, preload, session, to_kafka
 from contenders import BY_HASH, OURS, PLAIN, STAR, TUNED, WITH_IDS, Contender, Workload, writer_options
 from pyspark.sql import SparkSession
 from rich.console import Console
@@ -52,9 +52,7 @@ def main() -> None:
 
 
 def _measure(spark: SparkSession, contender: Contender, load: Workload) -> float:
-    forget_finished_queries(spark)
-    for name, value in contender.conf.items():
-        spark.conf.set(name, value)
+    contender.prepare(spark)
     with checkpoint() as folder:
         frame = contender.make(spark, replace(load, tuned=contender.tuned))
         started = time.perf_counter()

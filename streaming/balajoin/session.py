@@ -27,7 +27,7 @@ from balajoin.redaction import SECRET_NAMES, Redactor, is_secret
 # A task is tried four times: one lost Python worker does not end the query.
 DEFAULT_MASTER = "local[*,4]"
 
-_BASE_CONF = {
+BASE_CONF = {
     "spark.python.daemon.module": "balajoin.daemon",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
@@ -47,7 +47,7 @@ _COMMAND_LINE_ONLY = ("spark.driver.extraJavaOptions", "spark.driver.extraClassP
 _LOCAL_CONF = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 # On a local disk the default manager runs a shell command per file, where Hadoop's native library is missing: 330 ms
 # instead of 20 for an operator's commit.
-_LOCAL_CHECKPOINT_CONF = {
+LOCAL_CHECKPOINT_CONF = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     )
@@ -112,9 +112,9 @@ def session_conf(
     separators = {"spark.jars": ",", "spark.driver.extraJavaOptions": " "}
     joined = {name: separators[name].join(filter(None, (ours, spark_conf.get(name)))) for name, ours in added.items()}
     return {
-        **_BASE_CONF,
+        **BASE_CONF,
         **(_LOCAL_CONF if local else {}),
-        **(_LOCAL_CHECKPOINT_CONF if _is_on_local_disk(checkpoint, local) else {}),
+        **(LOCAL_CHECKPOINT_CONF if _is_on_local_disk(checkpoint, local) else {}),
         **({"spark.sql.shuffle.partitions": str(nodes)} if nodes else {}),
         **(_redacting(redactor.pattern) if redactor and redactor.pattern else {}),
         "spark.app.name": app_name,
