@@ -11,6 +11,8 @@ from balajoin.blocks import ROWS
 from oracle import Result, Row
 
 SECOND = 1_000_000
+LARGEST_ORDINARY_OBJECT = 1 << 20
+"""Half a region of the JVM's G1 collector, where its heap has 2 to 4 GiB."""
 
 
 def hash_of(key: bytes, hashes: int = 1 << 32) -> int:

@@ -24,7 +24,7 @@ from balajoin.routing.router import ROUTED, Router
 from balajoin.routing.rule import LEAST_SKEWED_ROWS, PolicyName, SkewRule
 from balajoin.routing.source import Source
 from oracle import Row
-from strategies import KEYS, SECOND, hash_of, row_lists, rows_of, table
+from strategies import KEYS, LARGEST_ORDINARY_OBJECT, SECOND, hash_of, row_lists, rows_of, table
 
 HOUR = 3600 * SECOND
 LATENESS = 5 * SECOND
@@ -302,6 +302,13 @@ def test_a_large_parcel_leaves_as_several_blocks():
     tables = [decode(block) for block in frame["block"]]
     assert pa.concat_tables(tables).column("offset").to_pylist() == list(range(8))
     assert max(map(len, frame["block"])) < 33 << 20
+
+
+def test_blocks_leave_so_small_that_the_jvm_takes_them_as_ordinary_objects():
+    rows = [Row(b"k%d" % (offset % 100), offset, bytes(80), 0, offset) for offset in range(40_000)]
+    frame, _ = routed(2, [rows[:20_000], rows[20_000:]], GroupState())
+    assert sum(frame["rows"]) == len(rows)
+    assert max(map(len, frame["block"])) <= LARGEST_ORDINARY_OBJECT // 2
 
 
 def test_a_router_publishes_its_signals_and_tells_of_itself():

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from balajoin.blocks import MAX_BLOCK_BYTES, ROWS, encode_all, pieces
+from balajoin.blocks import ROWS, SENT_BLOCK_BYTES, encode_all, pieces
 from balajoin.control.publisher import Publisher
 from balajoin.control.rejects import count_ahead, dead_letters
 from balajoin.labels import source_label
@@ -59,7 +59,7 @@ class Packer:
             yield pa.RecordBatch.from_pylist([counted], _PACKED_SCHEMA)
             batch = batch.filter(pc.invert(is_dead))
         for rows in _by_partition(pa.Table.from_batches([batch.select(ROWS.names)]).cast(ROWS)):
-            for piece in pieces([rows], MAX_BLOCK_BYTES):
+            for piece in pieces([rows], SENT_BLOCK_BYTES):
                 partition = piece.column("partition")[0].as_py()
                 packed = [
                     [source_label(partition, self.nodes)],

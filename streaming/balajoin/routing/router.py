@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from balajoin.blocks import ROWS, decode, encode, pieces
+from balajoin.blocks import ROWS, SENT_BLOCK_BYTES, decode, encode, pieces
 from balajoin.control.publisher import Publisher, size
 from balajoin.control.records import Stamp, signal_record
 from balajoin.hashing import home
@@ -69,7 +69,7 @@ class Router:
             (labels[node], section, piece)
             for section in SECTIONS
             for node in range(self.nodes)
-            for piece in pieces(parcels[section][node]) or ()
+            for piece in pieces(parcels[section][node], SENT_BLOCK_BYTES)
         ]
         told = {(label, side_of(section)) for label, section, _ in addressed}
         addressed += [
