@@ -35,11 +35,17 @@ def kafka() -> Iterator[Kafka]:
 
 @contextmanager
 def session(conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    # Spark's default store keeps all its state in the heap, and fails on these loads with the default gigabyte.
+    usual = {
+        # Spark's default store keeps all its state in the heap, and fails on these loads with the default gigabyte.
+        "spark.driver.memory": "4g",
+        # By default 100, which one query fits in, but not those of all contenders: each would find the code that Spark
+        # compiled for it gone, and be as cold in every round as in the first.
+        "spark.sql.codegen.cache.maxEntries": "1000",
+    }
     spark = create_session(
         master="local[2,4]",
         app_name="bench",
-        spark_conf={"spark.driver.memory": "4g", **(conf or {})},
+        spark_conf={**usual, **(conf or {})},
         cache=default_cache(os.environ),
         nodes=PARTITIONS,
     )
