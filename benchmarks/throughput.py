@@ -1,9 +1,9 @@
 """Rows per second, Kafka to Kafka: this join, Spark's own joins and plain pass-through, in one run.
 
 Run with `make bench`. All rows are in Kafka beforehand; a contender reads, joins and writes them all. The first two
-rounds warm up and are not counted: a stream runs for long, and in the second one the JVM still compiles. Contenders take
-turns, back and forth, so that a slow minute of the machine hits them all and none always comes after the same one, and
-the median counts. Ratios are what to look at: absolute figures are this machine's.
+rounds warm up and are not counted: a stream runs for long, and in the second one the JVM still compiles. Contenders
+take turns, back and forth, so that a slow minute of the machine hits them all and none always comes after the same one,
+and the median counts. Ratios are what to look at: absolute figures are this machine's.
 """
 
 import argparse
