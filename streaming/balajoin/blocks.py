@@ -33,7 +33,7 @@ ROWS = pa.schema(
 MAX_BLOCK_BYTES = 32 << 20
 # On its way between operators a block passes the JVM's heap, several times, once in a buffer of twice its size. What is
 # larger than half a region of the G1 collector (1 MiB, of a heap of 4 GiB) makes it mark the whole heap: with blocks of
-# 7 MB a batch of 1.1M rows took 14.6 s of CPU time, with these 12.9.
+# 7 MB a batch of 1.1M rows took 14.6 s of CPU time of all processes, with these 12.9 (means of two runs each).
 SENT_BLOCK_BYTES = 448 << 10
 # What a block may unpack to. Larger ones, of a single row, are written uncompressed.
 _MAX_UNPACKED_BYTES = 2 * MAX_BLOCK_BYTES
