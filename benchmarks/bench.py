@@ -38,8 +38,8 @@ def session(conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
     usual = {
         # Spark's default store keeps all its state in the heap, and fails on these loads with the default gigabyte.
         "spark.driver.memory": "4g",
-        # By default 100, which one query fits in, but not those of all contenders: each would find the code that Spark
-        # compiled for it gone, and be as cold in every round as in the first.
+        # By default 100, which one query fits in, but not those of all contenders: with seven of them, Spark compiled
+        # up to ten classes of a query anew in every round.
         "spark.sql.codegen.cache.maxEntries": "1000",
     }
     spark = create_session(
