@@ -37,9 +37,19 @@ def test_the_users_settings_win() -> None:
 
 
 def test_jars_and_java_options_add_up() -> None:
-    both = conf(spark_conf={"spark.jars": "/c.jar", "spark.driver.extraJavaOptions": "-Dx=y"})
-    assert both["spark.jars"] == "/jars/a.jar,/jars/b.jar,/c.jar"
-    assert both["spark.driver.extraJavaOptions"].endswith("log4j2-spark.properties -Dx=y")
+    theirs = {
+        "spark.jars": "/c.jar",
+        "spark.driver.extraClassPath": "/d.jar",
+        "spark.driver.extraJavaOptions": "-Dx=y",
+    }
+    for master, jars, class_path in (
+        ("local[2]", "/c.jar", "/jars/a.jar:/jars/b.jar:/d.jar"),
+        ("yarn", "/jars/a.jar,/jars/b.jar,/c.jar", "/d.jar"),
+    ):
+        both = conf(master=master, spark_conf=theirs)
+        assert both["spark.jars"] == jars
+        assert both["spark.driver.extraClassPath"] == class_path
+        assert both["spark.driver.extraJavaOptions"].endswith("log4j2-spark.properties -Dx=y")
 
 
 def test_logging_is_quiet_unless_asked() -> None:
