@@ -27,7 +27,7 @@ from balajoin.compute.head import HEAD
 from balajoin.compute.join import Arrival, Node
 from balajoin.compute.spec import JoinSpec, JoinType
 from balajoin.control import records
-from balajoin.control.records import Stamp, report_records, shipment_records, signal_record
+from balajoin.control.records import Stamp, read_signal, report_records, shipment_records, signal_record
 from balajoin.hashing import home, homes
 from balajoin.routing import policies
 from balajoin.routing.matrix import matrix
@@ -172,6 +172,8 @@ class Schedule:
     hashes: int
     seed: int
     part_bytes: int
+    announces: bool
+    """Signals reach the nodes in the batch that publishes them, and once more in the next one."""
     ends_quietly: bool
     """Time goes on by ticks in the end, not by rows."""
     batches: tuple[Batch, ...]
@@ -229,6 +231,7 @@ def schedules(draw: st.DrawFn, type_: JoinType) -> Schedule:
         hashes=draw(st.sampled_from([1 << 32, 1, 3])),
         seed=draw(st.integers(0, 1 << 20)),
         part_bytes=draw(st.sampled_from([60, 60, 1 << 20])),
+        announces=draw(usually(True, False)),
         ends_quietly=draw(st.booleans()),
         batches=tuple(draw(st.lists(batches, min_size=1, max_size=12))),
         rescale=draw(st.none() | st.tuples(st.integers(1, 9), st.sampled_from([1, 2, 3, 4, 6]))),
@@ -276,6 +279,7 @@ def rescaled_schedules(draw: st.DrawFn, type_: JoinType) -> Schedule:
         hashes=1 << 32,
         seed=draw(st.integers(0, 1 << 20)),
         part_bytes=1 << 20,
+        announces=draw(usually(True, False)),
         ends_quietly=draw(st.booleans()),
         batches=drawn,
         rescale=(draw(st.integers(2, len(drawn) - 1)), draw(st.sampled_from([1, 2, 3]))),
@@ -382,6 +386,7 @@ class Cluster:
         unread = self.topics.written[self.topics.read :]
         self.topics.read = len(self.topics.written)
         arrivals = self.routed(batch, stamp)
+        announced = self.topics.written[self.topics.read :] if self.schedule.announces else []
         if batch.forget:
             shutil.rmtree(self.cache, ignore_errors=True)
         if batch.rubbish:
@@ -389,6 +394,7 @@ class Cluster:
         for number in range(self.spec.nodes):
             mine = [record for to, record in unread if to == number or (to >= self.spec.nodes and number == 0)]
             inputs = Inputs.read(stamp, mine)
+            inputs.signals += [read_signal(record.note)[1] for to, record in announced if to == number]
             inputs.arrivals = arrivals[number]
             inputs.ticks_ms = [] if batch.tick_ms is None else [batch.tick_ms]
             if not any(inputs.of_node.values()) and not mine:

@@ -96,6 +96,15 @@ def test_a_renewal_grants_without_sending_rows(tmp_path):
     assert list(shipment.grants) == [Grant(HASH, HOUR + 2 * SECOND)]
 
 
+def test_a_signal_that_comes_once_more_is_not_answered_again(tmp_path):
+    pair = Pair(tmp_path)
+    signals = [Signal(HASH, 1, HOUR + SECOND), Signal(HASH, 1, HOUR)]  # one source's lease covers the other's
+    (shipment,) = pair.run(0, [arrival("build", HOUR, rows(3))], signals).shipments
+    assert list(shipment.grants) == [Grant(HASH, HOUR + SECOND)]
+    pair.batch += 1
+    assert pair.run(0, [], signals).shipments == []
+
+
 def test_a_pull_of_a_key_with_very_many_rows_is_split(tmp_path):
     pair = Pair(tmp_path)
     many = table(Row(KEY, HOUR, b"%0100d" % n, 0, n) for n in range(50_000))

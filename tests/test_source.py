@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from balajoin import codec
 from balajoin.blocks import decode, encode, longs
 from balajoin.compute.watermarks import BEGINNING
+from balajoin.control.announcements import ANNOUNCED, announced_places
 from balajoin.control.publisher import Record
 from balajoin.control.records import Stamp, read_signal
 from balajoin.errors import StateError
@@ -231,9 +233,11 @@ class Published:
 
     records: list[tuple[str, bytes]] = field(default_factory=list)
 
-    def publish(self, topic: str, records: Iterable[Record], *, whole: bool = False) -> None:
+    def publish(self, topic: str, records: Iterable[Record], *, whole: bool, note_place: Any) -> None:
         assert whole
-        self.records.extend((topic, record.value) for record in records)
+        for record in records:
+            note_place(record, (3, len(self.records)))
+            self.records.append((topic, record.value))
 
 
 def packed(blocks: list[list[Row]], side: str = "build") -> list[pd.DataFrame]:
@@ -257,8 +261,8 @@ def routed(
 ) -> tuple[pd.DataFrame, list[tuple[str, bytes]]]:
     published = Published()
     router = Router(policy, SkewRule(keys=(hash_of(b"hot"),)), nodes, LATENESS, 60 * SECOND, "control", published)
-    (frame,) = router.route(iter(packed(blocks, side)), state, Stamp("join", 5))
-    return frame, published.records
+    frames = list(router.route(iter(packed(blocks, side)), state, Stamp("join", 5)))
+    return pd.concat(frames, ignore_index=True), published.records
 
 
 @given(row_blocks, node_counts, st.randoms(use_true_random=False))
@@ -325,5 +329,9 @@ def test_a_router_publishes_its_signals_and_tells_of_itself():
     assert [(note["source"], sum(note["skewed_rows"]), note["signals"]) for note in notes] == [(7, 100, 1)]
     assert notes[0]["hot_keys"][0]["hash"] == hash_of(b"hot")
     assert notes[0]["hot_keys"][0]["key"] == "hot"
+    (announced,) = frame[frame["section"] == ANNOUNCED].itertuples()
+    assert announced.node == node_labels(2)[at]
+    assert announced_places(announced.block) == [(3, 0)]
     own = node_labels(2)[7 % 2]
-    assert all((sent == 0) == (label == own) for label, sent in zip(frame["node"], frame["bytes"], strict=True))
+    sent = frame[frame["section"] != ANNOUNCED]
+    assert all((size == 0) == (label == own) for label, size in zip(sent["node"], sent["bytes"], strict=True))

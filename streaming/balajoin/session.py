@@ -28,8 +28,8 @@ from balajoin.redaction import SECRET_NAMES, Redactor, is_secret
 DEFAULT_MASTER = "local[*,4]"
 
 BASE_CONF = {
-    # What operators sort by node comes in pages. Spark's own size, up to 64 MiB of zeros a task, makes the JVM's collector
-    # mark the whole heap (see blocks.SENT_BLOCK_BYTES): 67 times in five runs of 1.1M rows, with this size 5 times.
+    # Spark sorts what comes to an operator in pages. Those of its own choice, up to 64 MiB of zeros a task, make the
+    # JVM's collector mark the whole heap (see blocks.SENT_BLOCK_BYTES): 67 times in five runs of 1.1M rows, not 5.
     "spark.buffer.pageSize": "960k",
     "spark.python.daemon.module": "balajoin.daemon",
     "spark.sql.adaptive.enabled": "false",

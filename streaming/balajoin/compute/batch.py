@@ -15,7 +15,8 @@ from balajoin.compute.head import HEAD
 from balajoin.compute.join import Arrival, Node
 from balajoin.compute.pairs import PAIRS
 from balajoin.compute.spec import JoinSpec, SideTopics
-from balajoin.control.publisher import Publisher, size
+from balajoin.control.announcements import ANNOUNCED, announced_places, announced_signals
+from balajoin.control.publisher import Place, Publisher, size
 from balajoin.control.records import (
     ForeignRecordError,
     Part,
@@ -55,6 +56,7 @@ def process(
     with refusing_damage("node"):
         node = Node(spec, stored.get(HEAD), stored, cache, number)
     inputs = Inputs.read(stamp, (row for frame in frames for row in frame.itertuples(index=False)))
+    inputs.signals += announced_signals(topics.options, topics.control, inputs.places, stamp)
     for pairs in gathered(node.process(stamp.batch, **inputs.of_node)):
         yield _frame(pairs.append_column(_NOTED.field("note"), pa.nulls(pairs.num_rows, pa.string())))
     _publish(node, stamp, spec.nodes, topics)
@@ -72,6 +74,9 @@ class Inputs:
     parts: list[Part] = field(default_factory=list)
     reports: list[Report] = field(default_factory=list)
     ticks_ms: list[int] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
+    """Where the signals of this batch are."""
+
     foreign: int = 0
     stale: int = 0
     """Of another checkpoint, or of a time line that this one has left."""
@@ -108,6 +113,8 @@ class Inputs:
             part = read_part(row.note, row.block)
             if self._is_ours(part.stamp, stamp):
                 self.parts.append(part)
+        elif row.section == ANNOUNCED:
+            self.places += announced_places(row.block)
         elif row.section == "foreign":
             self.foreign += 1
         else:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from balajoin.blocks import longs
 from balajoin.codec import whole
 from balajoin.compute.store import BlockStore
+from balajoin.compute.watermarks import BEGINNING
 from balajoin.control.records import Grant, Lease, Shipment, Signal
 from balajoin.hashing import home
 from balajoin.routing.matrix import fragment_of, matrix
@@ -51,7 +52,7 @@ class Home:
                 self._outgoing[node].append(share)
 
     def answer(self, signals: Iterable[Signal], store: BlockStore, probe_watermark: int, before_us: int) -> None:
-        """Grants every signal. A new lease pulls the build rows of its key, those of this batch among them.
+        """Grants every signal but repetitions. A new lease pulls the build rows of its key, this batch's among them.
 
         All that a probe row from `probe_watermark` on can match, and no others: whoever got one of them before has kept
         it, so that it is known there. Who asks again names an older time, and has kept what it had since.
@@ -62,6 +63,8 @@ class Home:
                 self.foreign_signals += 1
                 continue
             lease = (signal.hash, signal.node, signal.fragment)
+            if self.leases.get(lease, BEGINNING) >= signal.until and not signal.again:
+                continue
             if lease not in self.leases or signal.again:
                 oldest = min(signal.since, probe_watermark) if signal.again else probe_watermark
                 pulls[signal.node, oldest - before_us][signal.fragment].add(signal.hash)

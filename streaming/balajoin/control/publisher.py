@@ -4,7 +4,7 @@ A replayed batch publishes again, so consumers of these topics see each record a
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -21,6 +21,8 @@ _REFUSALS = (ClientError.TOPIC_AUTHORIZATION_FAILED, ClientError.CLUSTER_AUTHORI
 
 
 Header = tuple[str, bytes | None]
+Place = tuple[int, int]
+"""Partition and offset of a record on its topic."""
 
 
 @dataclass(frozen=True)
@@ -45,17 +47,28 @@ class Publisher:
     def of(cls, options: Mapping[str, str]) -> "Publisher":
         return cls(tuple(sorted(options.items())))
 
-    def publish(self, topic: str, records: Iterable[Record], *, whole: bool = False) -> None:
-        """A record too large for the broker goes without its value, and says so; or, if it must be `whole`, fails."""
+    def publish(
+        self,
+        topic: str,
+        records: Iterable[Record],
+        *,
+        whole: bool = False,
+        note_place: Callable[[Record, Place], None] | None = None,
+    ) -> None:
+        """A record too large for the broker goes without its value, and says so; or, if it must be `whole`, fails.
+
+        `note_place` hears where each record came to stand.
+        """
         producer = _producer(self.options)
         failures: list[ClientError] = []
         too_large: list[Record] = []
 
         def send(record: Record) -> None:
-            def delivered(error: ClientError | None, _: Any) -> None:
+            def delivered(error: ClientError | None, message: Any) -> None:
                 if error is None:
-                    return
-                if error.code() == ClientError.MSG_SIZE_TOO_LARGE and record.value and not whole:
+                    if note_place is not None:
+                        note_place(record, (message.partition(), message.offset()))
+                elif error.code() == ClientError.MSG_SIZE_TOO_LARGE and record.value and not whole:
                     too_large.append(record)
                 else:
                     failures.append(error)

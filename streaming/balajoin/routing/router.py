@@ -1,5 +1,6 @@
 """The router as Spark runs it: `applyInPandasWithState`, one group a source."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -8,7 +9,8 @@ from typing import Any
 import pandas as pd
 
 from balajoin.blocks import ROWS, SENT_BLOCK_BYTES, decode, encode, pieces
-from balajoin.control.publisher import Publisher, size
+from balajoin.control.announcements import ANNOUNCED, announcement
+from balajoin.control.publisher import Place, Publisher, Record, size
 from balajoin.control.records import Stamp, signal_record
 from balajoin.hashing import home
 from balajoin.labels import node_labels
@@ -55,12 +57,24 @@ class Router:
         source = Source.restore(number, self.nodes, self.lateness_us, self.lease_us, make_policy, written)
         blocks = {side: [decode(row.block) for row in packed if row.side == side] for side in SIDES}
         parcels = source.route(now_ms, {side: tables for side, tables in blocks.items() if tables})
+        places = self._publish_signals(source, stamp)
+        state.update((source.state(),))
+        yield self._frame(source, [side for side in SIDES if blocks[side]], now_ms, parcels)
+        if places:
+            yield self._announcements(source, now_ms, places)
+
+    def _publish_signals(self, source: Source, stamp: Stamp) -> dict[int, list[Place]]:
+        """Where on the control topic each home finds those for it."""
+        places: dict[int, list[Place]] = defaultdict(list)
+
+        def note(record: Record, place: Place) -> None:
+            places[int(record.key or b"")].append(place)  # its key is the home
+
         if source.signals:
             records = [signal_record(stamp, home(signal.hash, self.nodes), signal) for signal in source.signals]
             source.statistics.signal_bytes = sum(map(size, records))
-            self.publisher.publish(self.control_topic, records, whole=True)
-        state.update((source.state(),))
-        yield self._frame(source, [side for side in SIDES if blocks[side]], now_ms, parcels)
+            self.publisher.publish(self.control_topic, records, whole=True, note_place=note)
+        return places
 
     def _frame(self, source: Source, sides: list[str], now_ms: int, parcels: Parcels) -> pd.DataFrame:
         """A row a block. A node without rows of a side gets an empty block, for the watermark's sake."""
@@ -92,5 +106,21 @@ class Router:
                 "bytes": [0 if label == own else piece.nbytes for label, _, piece in addressed],
                 "note": notes,
                 "block": [encode(piece) for _, _, piece in addressed],
+            }
+        )
+
+    def _announcements(self, source: Source, now_ms: int, places: Mapping[int, list[Place]]) -> pd.DataFrame:
+        labels = node_labels(self.nodes)
+        return pd.DataFrame(
+            {
+                "node": [labels[home_] for home_ in places],
+                "section": ANNOUNCED,
+                "source": source.number,
+                "watermark": 0,
+                "now_ms": now_ms,
+                "rows": 0,
+                "bytes": 0,
+                "note": None,
+                "block": [announcement(mine) for mine in places.values()],
             }
         )
