@@ -37,7 +37,7 @@ class Run:
 
 def main() -> None:
     options = _options()
-    console = Console(width=125)
+    console = Console(width=130)
     total = options.probe + options.build
     with kafka() as servers, session() as spark, Progress(console=console, transient=True) as progress:
         create_topics(servers, "build", "out", "dead", "late", "control", "replicas", *_TOPICS.values())

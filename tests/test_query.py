@@ -35,6 +35,18 @@ def test_equals_the_batch_join_over_many_batches_and_restarts(
     assert everything(running.bootstrap, running.late) == []
 
 
+def test_a_checkpoint_may_be_a_link_to_a_folder(pipeline: Callable[..., Pipeline]) -> None:
+    running = pipeline(lateness="1 h")
+    (running.folder / "elsewhere").mkdir()
+    (running.folder / "checkpoint").symlink_to(running.folder / "elsewhere")
+    for start in range(2):
+        send(running.bootstrap, running.build.topic, rows(start, 20, first=20 * start))
+        send(running.bootstrap, running.probe.topic, rows(start + 100, 30, first=20 * start))
+        running.run()
+    assert running.assert_equals_batch_join() > 100
+    assert (running.folder / "elsewhere" / "offsets").is_dir()
+
+
 @pytest.mark.parametrize("policy", get_args(PolicyName))
 def test_every_policy_equals_the_batch_join(pipeline: Callable[..., Pipeline], policy: str) -> None:
     """Half of all rows have one key, also of the build rows; some of them are in both partitions, some in one."""

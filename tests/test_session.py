@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
+from balajoin.checkpoints.files import Folder
 from balajoin.errors import ConfigError
 from balajoin.redaction import Redactor, is_secret
 from balajoin.session import DEFAULT_MASTER, _compiled_pyspark, _on_loopback, _start, session_conf
@@ -77,6 +79,28 @@ def test_the_quick_file_manager_is_for_local_disks(
     master: str | None, checkpoint: str | None, on_local_disk: bool
 ) -> None:
     assert (FILE_MANAGER in conf(master=master, checkpoint=checkpoint)) == on_local_disk
+
+
+def test_local_files_are_made_without_a_process(spark: SparkSession, tmp_path: Path) -> None:
+    """Each would be a child of the JVM, and the kernel adds up its page faults for the parent."""
+    jvm: Any = spark._jvm
+    stat = Path(f"/proc/{jvm.java.lang.ProcessHandle.current().pid()}/stat")
+
+    def faults_of_ended_children() -> str:
+        return stat.read_text().rpartition(")")[2].split()[8]
+
+    before = faults_of_ended_children()
+    folder = Folder(spark, str(tmp_path / "new"))
+    for number in range(10):
+        folder.write(str(number), b"x")
+    assert sorted(folder.numbers("")) == list(range(10))
+    assert (tmp_path / "new" / "3").stat().st_mode & 0o777 == 0o644
+    assert faults_of_ended_children() == before
+
+
+def test_beyond_this_machine_sparks_own_file_system_is_used() -> None:
+    assert "spark.hadoop.fs.file.impl" in conf()
+    assert "spark.hadoop.fs.file.impl" not in conf(master="spark://host:7077")
 
 
 def test_only_a_local_spark_stays_on_loopback() -> None:
