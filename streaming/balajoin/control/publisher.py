@@ -57,7 +57,7 @@ class Publisher:
     ) -> None:
         """A record too large for the broker goes without its value, and says so; or, if it must be `whole`, fails.
 
-        `note_place` hears where each record came to stand.
+        `note_place` hears where each record came to stand, unless the broker had it from a try whose answer was lost.
         """
         producer = _producer(self.options)
         failures: list[ClientError] = []
@@ -66,7 +66,7 @@ class Publisher:
         def send(record: Record) -> None:
             def delivered(error: ClientError | None, message: Any) -> None:
                 if error is None:
-                    if note_place is not None:
+                    if note_place is not None and message.offset() >= 0:
                         note_place(record, (message.partition(), message.offset()))
                 elif error.code() == ClientError.MSG_SIZE_TOO_LARGE and record.value and not whole:
                     too_large.append(record)
