@@ -1,8 +1,12 @@
 """All nodes and sources of a join, and its two topics, without Spark: random schedules against the join's definition.
 
 Routing is by the real policies and by one without rhyme or reason: whatever it does, no pair may be lost or repeated.
+Batches are tried several times. Attempts of one start read more or fewer of their batch's signals early. Attempts of
+different starts have other settings and versions, and find other rows in the same records.
 """
 
+import copy
+import json
 import os
 import random
 import shutil
@@ -120,20 +124,26 @@ class Topics:
         to = home(signal.hash, nodes)
         self.written.append((to, Record("signal", signal_record(stamp, to, signal).value.decode(), None)))
 
-    def ship(self, stamp: Stamp, shipment, parts: int | None = None) -> None:
-        """An attempt that dies while it writes leaves `parts` records."""
-        for record in list(shipment_records(stamp, shipment))[:parts]:
-            note = dict(record.headers)[records.HEADER].decode()
-            self.written.append((shipment.node, Record("replica", note, record.value)))
+    def ship(self, stamp: Stamp, shipment) -> None:
+        self.written += replica_records(shipment.node, shipment_records(stamp, shipment))
 
-    def report(self, stamp: Stamp, report, parts: int | None = None) -> None:
-        for record in list(report_records(stamp, report))[:parts]:
-            note = dict(record.headers)[records.HEADER].decode()
-            self.written.append((report.home, Record("replica", note, record.value)))
+    def report(self, stamp: Stamp, report) -> None:
+        self.written += replica_records(report.home, report_records(stamp, report))
 
     @property
     def drained(self) -> bool:
         return self.read == len(self.written)
+
+
+def replica_records(to: int, written) -> list[tuple[int, Record]]:
+    return [(to, Record("replica", dict(record.headers)[records.HEADER].decode(), record.value)) for record in written]
+
+
+def as_of_version_1(record: Record) -> Record:
+    """As an older balajoin wrote it, which did not name the plan."""
+    note = json.loads(record.note)
+    del note["plan"]
+    return replace(record, note=json.dumps({**note, "version": 1}))
 
 
 @dataclass(frozen=True)
@@ -149,9 +159,26 @@ class Send:
 
 
 @dataclass(frozen=True)
+class LostPlan:
+    """A start that began a batch and was killed: with other settings than the one that then makes it anew."""
+
+    seed: int
+    choices: str
+    lease_us: int
+    lateness_us: int
+    reached: float
+    """The share of the nodes that had done their part."""
+    announces: float
+    phantoms: bool
+    """Records that are rows to it, and dead letters to the next start."""
+    old_version: bool
+
+
+@dataclass(frozen=True)
 class Batch:
     sends: tuple[Send, ...]
     passed: int
+    lost_plans: tuple[LostPlan, ...] = ()
     lost_attempts: int = 0
     forget: bool = False
     """The local files."""
@@ -172,8 +199,10 @@ class Schedule:
     hashes: int
     seed: int
     part_bytes: int
-    announces: bool
-    """Signals reach the nodes in the batch that publishes them, and once more in the next one."""
+    announces: float
+    """The share of signals that reach an attempt in the batch that publishes them; the next one has all of them."""
+    zombies: bool
+    """Attempts that were given up publish even later."""
     ends_quietly: bool
     """Time goes on by ticks in the end, not by rows."""
     batches: tuple[Batch, ...]
@@ -183,6 +212,21 @@ class Schedule:
 
 def usually(value, *others):
     return st.sampled_from([value, value, value, *others])
+
+
+def lost_plans(choices: list[str]) -> st.SearchStrategy[tuple[LostPlan, ...]]:
+    lost = st.builds(
+        LostPlan,
+        seed=st.integers(0, 1 << 20),
+        choices=st.sampled_from(choices),
+        lease_us=st.sampled_from([1, SECOND, HOUR]),
+        lateness_us=st.sampled_from([0, 20 * SECOND]),
+        reached=st.sampled_from([1.0, 0.5]),
+        announces=st.sampled_from([1.0, 0.5]),
+        phantoms=st.booleans(),
+        old_version=st.booleans(),
+    )
+    return st.lists(lost, min_size=1, max_size=2).map(tuple)
 
 
 @st.composite
@@ -207,6 +251,7 @@ def schedules(draw: st.DrawFn, type_: JoinType) -> Schedule:
         Batch,
         sends=st.lists(sends, max_size=10).map(tuple),
         passed=st.sampled_from([SECOND, 0, 1, 3 * SECOND, 10 * SECOND, 40 * SECOND]),
+        lost_plans=st.booleans().flatmap(lambda crashes: lost_plans(choices) if crashes else st.just(())),
         lost_attempts=usually(0, 0, 1, 2),
         forget=usually(False, False, True),
         rubbish=usually(False, True),
@@ -231,7 +276,8 @@ def schedules(draw: st.DrawFn, type_: JoinType) -> Schedule:
         hashes=draw(st.sampled_from([1 << 32, 1, 3])),
         seed=draw(st.integers(0, 1 << 20)),
         part_bytes=draw(st.sampled_from([60, 60, 1 << 20])),
-        announces=draw(usually(True, False)),
+        announces=draw(usually(1.0, 0.5, 0.0)),
+        zombies=draw(st.booleans()),
         ends_quietly=draw(st.booleans()),
         batches=tuple(draw(st.lists(batches, min_size=1, max_size=12))),
         rescale=draw(st.none() | st.tuples(st.integers(1, 9), st.sampled_from([1, 2, 3, 4, 6]))),
@@ -279,10 +325,63 @@ def rescaled_schedules(draw: st.DrawFn, type_: JoinType) -> Schedule:
         hashes=1 << 32,
         seed=draw(st.integers(0, 1 << 20)),
         part_bytes=1 << 20,
-        announces=draw(usually(True, False)),
+        announces=draw(usually(1.0, 0.0)),
+        zombies=False,
         ends_quietly=draw(st.booleans()),
         batches=drawn,
         rescale=(draw(st.integers(2, len(drawn) - 1)), draw(st.sampled_from([1, 2, 3]))),
+    )
+
+
+@st.composite
+def repeated_schedules(draw: st.DrawFn, type_: JoinType) -> Schedule:
+    """A hot key moves between nodes while its rows expire, and nearly every task is tried more than once."""
+    before, width = draw(st.sampled_from([0, 1, 5])) * SECOND, draw(st.sampled_from([1, 3, 60])) * SECOND
+    partitions: dict[Side, int] = {"probe": draw(st.integers(1, 2)), "build": 1}
+    choices = ["hs", "hhhs", "s", *(["hsf"] if type_ == "inner" else [])]
+    sends = st.sampled_from(SIDES).flatmap(
+        lambda side: st.builds(
+            Send,
+            side=st.just(side),
+            partition=st.integers(0, partitions[side] - 1),
+            key=usually(KEYS[1], KEYS[2]),
+            jitter=st.just(0.0),
+            early=usually(0.0, 0.5),
+            straggler=usually(False, False, True),
+        )
+    )
+    batches = st.builds(
+        Batch,
+        sends=st.lists(sends, max_size=6).map(tuple),
+        passed=st.sampled_from([SECOND, SECOND // 2, 2 * SECOND, 5 * SECOND]),
+        lost_plans=st.booleans().flatmap(lambda crashes: lost_plans(choices) if crashes else st.just(())),
+        lost_attempts=st.integers(0, 2),
+    )
+    return Schedule(
+        spec=JoinSpec(
+            nodes=draw(st.sampled_from([2, 3])),
+            before_us=before,
+            after_us=width - before,
+            lateness_us=draw(st.sampled_from([0, 1])) * SECOND,
+            idle_after_ms=1 << 40,
+            sources=partitions,
+            pins={},
+            type=type_,
+        ),
+        lags={"probe": (0, 0), "build": (draw(st.sampled_from([0, 3])) * SECOND,)},
+        lease_us=draw(st.sampled_from([1, SECOND, HOUR])),
+        stragglers=draw(st.booleans()),
+        policy=None,
+        choices=draw(st.sampled_from(choices)),
+        broadcasts=False,
+        hashes=1 << 32,
+        seed=draw(st.integers(0, 1 << 20)),
+        part_bytes=1 << 20,
+        announces=draw(st.sampled_from([1.0, 0.5])),
+        zombies=draw(st.booleans()),
+        ends_quietly=False,
+        batches=tuple(draw(st.lists(batches, min_size=4, max_size=10))),
+        rescale=None,
     )
 
 
@@ -292,6 +391,9 @@ class Cluster:
         self.rng = random.Random(schedule.seed)
         self.topics = Topics()
         self.join = "0b2f"
+        self.plans = 0
+        self.stragglers: list[tuple[int, int, Record]] = []
+        """What attempts that were given up publish later on: in which batch, to which node, and what."""
         self.sources = [
             Source(number, self.spec.nodes, self.spec.lateness_us, schedule.lease_us, self.policy(number))
             for number in range(max(self.spec.sources.values()))
@@ -317,6 +419,14 @@ class Cluster:
 
     # --- one batch ----------------------------------------------------------------------------------------------------
 
+    @property
+    def stamp(self) -> Stamp:
+        return Stamp(self.join, self.batch, self.spec.plan)
+
+    def next_plan(self) -> None:
+        self.plans += 1
+        self.spec = replace(self.spec, plan=f"plan-{self.plans}")
+
     def rows(self, sends: tuple[Send, ...], passed: int) -> dict[int, dict[Side, list[Row]]]:
         rows: dict[int, dict[Side, list[Row]]] = {}
         for send in sends:
@@ -331,16 +441,16 @@ class Cluster:
             self.batch_of[send.side, row] = self.batch
         return rows
 
-    def routed(self, batch: Batch, stamp: Stamp) -> list[list[Arrival]]:
+    def routed(self, rows: dict[int, dict[Side, list[Row]]], sources: list[Source]) -> list[list[Arrival]]:
         """What the routers send each node; their signals go to the topic."""
         arrivals: list[list[Arrival]] = [[] for _ in range(self.spec.nodes)]
-        for number, by_side in sorted(self.rows(batch.sends, batch.passed).items()):
-            source = self.sources[number]
+        for number, by_side in sorted(rows.items()):
+            source = sources[number]
             tables = {side: [table(rows, self.schedule.hashes)] for side, rows in by_side.items()}
             source.signals = []
             parcels = source.route(0, tables)
             for signal in source.signals:
-                self.topics.signal(stamp, self.spec.nodes, signal)
+                self.topics.signal(self.stamp, self.spec.nodes, signal)
             for section in SECTIONS:
                 if side_of(section) in by_side:
                     watermark = source.watermark(side_of(section))
@@ -350,6 +460,7 @@ class Cluster:
 
     def rescale(self, nodes: int) -> None:
         """What a stopped join left becomes one of so many nodes. What it published and nobody read stays there."""
+        self.next_plan()
         change = Rescale(self.spec.nodes, self.batch - 1, replace(self.spec, nodes=nodes))
         scattered = defaultdict(list)
         for node, (state, durable) in enumerate(zip(self.states, self.durables, strict=True)):
@@ -382,26 +493,28 @@ class Cluster:
 
     def step(self, batch: Batch) -> None:
         self.clock += batch.passed
-        stamp = Stamp(self.join, self.batch)
+        self.topics.written += [(to, record) for due, to, record in self.stragglers if due == self.batch]
         unread = self.topics.written[self.topics.read :]
         self.topics.read = len(self.topics.written)
-        arrivals = self.routed(batch, stamp)
-        announced = self.topics.written[self.topics.read :] if self.schedule.announces else []
+        rows = self.rows(batch.sends, batch.passed)
+        for lost in batch.lost_plans:
+            self.lose_plan(lost, batch, rows, unread)
+        begin = len(self.topics.written)
+        arrivals = self.routed(rows, self.sources)
+        announced = self.topics.written[begin:]
         if batch.forget:
             shutil.rmtree(self.cache, ignore_errors=True)
         if batch.rubbish:
             self.litter()
         for number in range(self.spec.nodes):
             mine = [record for to, record in unread if to == number or (to >= self.spec.nodes and number == 0)]
-            inputs = Inputs.read(stamp, mine)
-            inputs.signals += [read_signal(record.note)[1] for to, record in announced if to == number]
-            inputs.arrivals = arrivals[number]
-            inputs.ticks_ms = [] if batch.tick_ms is None else [batch.tick_ms]
-            if not any(inputs.of_node.values()) and not mine:
+            if not (arrivals[number] or mine or announced or batch.tick_ms is not None):
                 continue
             for _ in range(batch.lost_attempts):
-                self.lose(number, inputs, stamp)
-            self.commit(number, inputs, stamp)
+                inputs = self.inputs(number, batch, mine, arrivals[number], announced, self.schedule.announces)
+                self.topics.written += self.lose(number, inputs)
+            inputs = self.inputs(number, batch, mine, arrivals[number], announced, self.schedule.announces)
+            self.commit(number, inputs)
         self.batch += 1
         marks = {tuple(node.watermark(side) for side in SIDES) for node in self.nodes if node}
         assert len(marks) <= 1, "nodes disagree about time"
@@ -409,16 +522,79 @@ class Cluster:
     def node(self, number: int, durable: Memory) -> Node:
         return Node(self.spec, self.states[number], durable, self.cache, number)
 
-    def lose(self, number: int, inputs: Inputs, stamp: Stamp) -> None:
-        """An attempt of which stays only what it had published, or a part of it."""
+    def inputs(
+        self,
+        number: int,
+        batch: Batch,
+        mine: list[Record],
+        arrivals: list[Arrival],
+        announced: list[tuple[int, Record]],
+        share: float,
+    ) -> Inputs:
+        """What one attempt at a node's task has: of the batch's signals, those whose place it was told."""
         node = self.node(number, self.durables[number].copy())
-        list(node.process(stamp.batch, **inputs.of_node))
-        for shipment in node.shipments:
-            self.topics.ship(stamp, shipment, parts=self.rng.choice([0, 1, 2, None]))
-        for report in node.reports:
-            self.topics.report(stamp, report, parts=self.rng.choice([0, 1, None]))
+        inputs = Inputs.read(self.stamp, mine, node.is_lost)
+        told = [record for to, record in announced if to == number and self.rng.random() < share]
+        inputs.signals += [read_signal(record.note)[1] for record in told]
+        inputs.arrivals = arrivals
+        inputs.ticks_ms = [] if batch.tick_ms is None else [batch.tick_ms]
+        return inputs
 
-    def commit(self, number: int, inputs: Inputs, stamp: Stamp) -> None:
+    def lose(self, number: int, inputs: Inputs) -> list[tuple[int, Record]]:
+        """An attempt of which stays only what it had published, or a part of it; some of that comes late."""
+        node = self.node(number, self.durables[number].copy())
+        list(node.process(self.batch, **inputs.of_node))
+        left: list[tuple[int, Record]] = []
+        for shipment in node.shipments:
+            written = replica_records(shipment.node, shipment_records(self.stamp, shipment))
+            left += written[: self.rng.choice([0, 1, 2, None])]
+        for report in node.reports:
+            written = replica_records(report.home, report_records(self.stamp, report))
+            left += written[: self.rng.choice([0, 1, None])]
+        if self.schedule.zombies and self.rng.random() < 0.3:
+            due = self.batch + self.rng.randint(2, 4)
+            self.stragglers += [(due, to, record) for to, record in left]
+            return []
+        return left
+
+    def lose_plan(
+        self,
+        lost: LostPlan,
+        batch: Batch,
+        rows: dict[int, dict[Side, list[Row]]],
+        unread: list[tuple[int, Record]],
+    ) -> None:
+        """A start that dies in this batch. Only what it had published stays."""
+        sources = [
+            replace(
+                copy.deepcopy(source),
+                policy=Whim(self.spec.nodes, lost.seed + source.number, source.policy.broadcasts, lost.choices),
+                lateness_us=lost.lateness_us,
+                lease_us=lost.lease_us,
+            )
+            for source in self.sources
+        ]
+        begin = len(self.topics.written)
+        arrivals = self.routed(self.with_phantoms(rows) if lost.phantoms else rows, sources)
+        announced = self.topics.written[begin:]
+        for number in range(self.spec.nodes):
+            mine = [record for to, record in unread if to == number]
+            if (arrivals[number] or mine) and self.rng.random() < lost.reached:
+                inputs = self.inputs(number, batch, mine, arrivals[number], announced, lost.announces)
+                self.topics.written += self.lose(number, inputs)
+        if lost.old_version:
+            left = self.topics.written[begin:]
+            self.topics.written[begin:] = [(to, as_of_version_1(record)) for to, record in left]
+        self.next_plan()
+
+    def with_phantoms(self, rows: dict[int, dict[Side, list[Row]]]) -> dict[int, dict[Side, list[Row]]]:
+        def doubled(rows: list[Row]) -> list[Row]:
+            return [*rows, *(row._replace(offset=row.offset + 1_000_000) for row in rows)]
+
+        return {number: {side: doubled(some) for side, some in by_side.items()} for number, by_side in rows.items()}
+
+    def commit(self, number: int, inputs: Inputs) -> None:
+        stamp = self.stamp
         node = self.nodes[number] = self.node(number, self.durables[number])
         results = list(node.process(stamp.batch, **inputs.of_node))
         for late in node.late:
@@ -430,8 +606,7 @@ class Cluster:
             for (probe, build), count in pairs.items()
             if probe and build and homes_of(probe, self.spec.nodes, self.schedule.hashes) != number
         )
-        for signal in node.signals:
-            self.topics.signal(stamp, self.spec.nodes, signal)
+        assert not node.signals, "an answer did not come within two batches"
         for shipment in node.shipments:
             self.topics.ship(stamp, shipment)
         for report in node.reports:
@@ -546,6 +721,13 @@ def test_no_pair_is_lost_or_repeated_wherever_rows_are_sent(type_, data):
 @given(data=st.data())
 def test_no_pair_is_lost_or_repeated_by_a_rescale_while_rows_are_on_their_way(type_, data):
     play(data.draw(rescaled_schedules(type_)))
+
+
+@settings(max_examples=80)
+@pytest.mark.parametrize("type_", get_args(JoinType))
+@given(data=st.data())
+def test_no_pair_is_lost_or_repeated_when_attempts_at_a_batch_differ(type_, data):
+    play(data.draw(repeated_schedules(type_)))
 
 
 def play(schedule: Schedule) -> None:

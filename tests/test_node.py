@@ -242,7 +242,7 @@ class Model:
         self.late: set[tuple[Side, Row]] = set()
         self.batches = 0
         self.watermarks = dict.fromkeys(SIDES, BEGINNING)
-        self.older_probe = BEGINNING
+        self.older_probes = [BEGINNING] * 3
 
     def run(self) -> None:
         for batch in self.schedule.batches:
@@ -286,8 +286,8 @@ class Model:
         assert self.cluster.node is not None
         self.watermarks = {side: self.cluster.node.watermark(side) for side in SIDES}
         self.check_watermarks(previous)
-        self.check_stored({**previous, "probe": self.older_probe})
-        self.older_probe = previous["probe"]
+        self.check_stored({**previous, "probe": self.older_probes[0]})
+        self.older_probes = [*self.older_probes[1:], previous["probe"]]
         self.batches += 1
 
     def check_watermarks(self, previous: dict[Side, int]) -> None:
@@ -301,7 +301,7 @@ class Model:
     def check_stored(self, previous: dict[Side, int]) -> None:
         """What can still match is stored, and what expired a slice ago is not.
 
-        Build rows stay for a batch longer, and never go in the batch in which they came.
+        Build rows stay for three batches longer, and never go in the batch in which they came.
         """
         edges = {
             "probe": previous["build"] - self.spec.after_us,
@@ -335,7 +335,7 @@ class Model:
         event(f"late rows: {bool(self.late)}, missed pairs: {bool(missing)}")
 
     def check_all_expires(self) -> None:
-        for _ in range(3):  # a batch evicts with the watermarks of the one before, or of the one before that
+        for _ in range(5):  # build rows go by the watermark of four batches ago
             self.clock += 100 * HOUR
             for side, source in self.schedule.sources:
                 self.feed.send(side, source, self.clock, key=None)
@@ -413,7 +413,7 @@ def test_a_row_at_the_edge_of_eviction_still_matches(cluster, stored_side, early
     cluster.batch(feed.arrivals(0))
     cluster.restart()
     assert cluster.watermark(other) == watermark
-    for _ in range(1 if stored_side == "probe" else 2):  # the last of them evicts with that watermark
+    for _ in range(1 if stored_side == "probe" else 4):  # the last of them evicts with that watermark
         feed.send(other, 0, watermark, key=None)
         cluster.batch(feed.arrivals(0))
         cluster.restart()

@@ -28,11 +28,12 @@ def test_a_batch_is_one_line_of_what_went_in_and_out(caplog: pytest.LogCaptureFi
 
 
 def test_what_may_cost_results_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    nodes = [NodeStatistics(0, delayed_shipments=2), NodeStatistics(1, foreign_records=3), None]
+    nodes = [NodeStatistics(0, delayed_shipments=2), NodeStatistics(1, foreign_records=3, incomplete_pulls=1), None]
     BatchLog(())(BatchReport.of(ended(5, nodes=nodes)))
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert [warning.partition(":")[0] for warning in warnings] == [
         "join=a-join batch=5 delayed_shipments=2",
+        "join=a-join batch=5 incomplete_pulls=1",
         "join=a-join batch=5 foreign_records=3",
     ]
 

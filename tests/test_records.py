@@ -30,7 +30,7 @@ from balajoin.control.records import (
 from oracle import Row
 from strategies import rows_of, table
 
-STAMP = Stamp("6f1e", 41)
+STAMP = Stamp("6f1e", 41, "77aa")
 longs = st.integers(-(1 << 63), (1 << 63) - 1)
 signals = st.builds(
     Signal,
@@ -60,9 +60,10 @@ def test_a_signal_is_read_as_it_was_written(signal):
 def test_a_person_can_read_a_signal():
     record = signal_record(STAMP, 3, Signal(-5, 2, 1_700_000_000_000_000, key="käse".encode()))
     assert json.loads(record.value) == {
-        "version": 1,
+        "version": 2,
         "join": "6f1e",
         "batch": 41,
+        "plan": "77aa",
         "home": 3,
         "node": 2,
         "hash": -5,
@@ -160,8 +161,16 @@ def test_a_changed_part_is_foreign_or_still_of_the_right_types(data):
 
 def test_a_newer_version_is_foreign():
     content = json.loads(signal_record(STAMP, 3, Signal(1, 2, 3)).value)
-    with pytest.raises(ForeignRecordError, match="version 2, not 1"):
-        read_signal(json.dumps({**content, "version": 2}))
+    with pytest.raises(ForeignRecordError, match="version 3, not 2"):
+        read_signal(json.dumps({**content, "version": 3}))
+
+
+def test_an_older_version_names_no_plan():
+    content = json.loads(signal_record(STAMP, 3, Signal(1, 2, 3)).value)
+    del content["plan"]
+    with pytest.raises(ForeignRecordError, match="plan is not str"):
+        read_signal(json.dumps(content))
+    assert read_signal(json.dumps({**content, "version": 1})) == (Stamp("6f1e", 41, ""), Signal(1, 2, 3))
 
 
 def test_deep_nesting_does_not_break_the_reader():

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from balajoin.compute.guest import _ASK_AGAIN_AFTER_BATCHES, Guest
+from balajoin.compute.guest import ASK_AGAIN_AFTER, Guest
 from balajoin.compute.home import Home
 from balajoin.compute.join import Arrival, Node
 from balajoin.compute.spec import JoinSpec
 from balajoin.compute.store import BlockStore
-from balajoin.control.records import HEADER, Grant, Part, Shipment, Signal, Stamp, read_part, shipment_records
+from balajoin.control.records import ANY_PLAN, HEADER, Grant, Part, Shipment, Signal, Stamp, read_part, shipment_records
 from balajoin.hashing import home
 from oracle import Row
 from strategies import SECOND, Memory, hash_of, results_of, table
@@ -42,8 +42,8 @@ class Pair:
         self.found: Counter = Counter()
         self.batch = 0
 
-    def run(self, number: int, arrivals=(), signals=(), parts=()) -> Node:
-        node = Node(SPEC, self.states[number], self.durables[number], self.folder, number)
+    def run(self, number: int, arrivals=(), signals=(), parts=(), plan: str = "") -> Node:
+        node = Node(replace(SPEC, plan=plan), self.states[number], self.durables[number], self.folder, number)
         self.found += results_of(node.process(self.batch, arrivals, signals, parts))
         self.states[number] = node.state()
         return node
@@ -53,23 +53,49 @@ def arrival(section, time, *tables) -> Arrival:
     return Arrival(section, 0, time, 0, tables)
 
 
-def test_a_guest_that_gets_no_answer_asks_again_and_loses_nothing(tmp_path):
-    pair = Pair(tmp_path)
-    pair.run(0, [arrival("build", HOUR, rows(3))])
-    pair.run(1, [arrival("probe", HOUR, rows(2)), arrival("build", HOUR)])
+def without_an_answer(pair: Pair, batches: int) -> Signal:
+    """A guest's probe rows match their home's build rows, and no shipment comes. All rows expire meanwhile."""
+    times = [arrival(side, HOUR) for side in ("probe", "build")]
+    pair.run(0, [arrival("build", HOUR, rows(3)), *times])
+    pair.run(1, [arrival("probe", HOUR, rows(2)), *times])
     asked: list[Signal] = []
-    for _ in range(_ASK_AGAIN_AFTER_BATCHES + 2):  # the signal, or its answer, was lost; time goes on meanwhile
+    for _ in range(batches):
         pair.batch += 1
-        asked += pair.run(1, [arrival("build", HOUR + pair.batch * HOUR)]).signals
-    (ask,) = asked
+        later = [arrival(side, (pair.batch + 1) * HOUR) for side in ("probe", "build")]
+        pair.run(0, later)
+        asked += pair.run(1, later).signals
+    return asked[0]
+
+
+def test_a_guest_that_gets_no_answer_asks_again_and_its_home_still_has_all_rows(tmp_path):
+    pair = Pair(tmp_path)
+    ask = without_an_answer(pair, ASK_AGAIN_AFTER)
     assert (ask.hash, ask.node, ask.again) == (HASH, 1, True)
     assert ask.until >= HOUR
     pair.batch += 1
-    (shipment,) = pair.run(0, signals=[ask]).shipments
+    node = pair.run(0, [arrival("probe", 10 * HOUR), arrival("build", 10 * HOUR)], [ask])
+    assert node.statistics.incomplete_pulls == 0
+    (shipment,) = node.shipments
     pair.batch += 1
     guest = pair.run(1, parts=parts_of(shipment, pair.batch - 1))
     assert pair.found.total() == len(pair.found) == 3 * 2
     assert not guest._guest.pins
+
+
+def test_a_home_that_is_asked_again_when_rows_have_expired_says_so(tmp_path):
+    pair = Pair(tmp_path)
+    ask = without_an_answer(pair, ASK_AGAIN_AFTER + 3)
+    pair.batch += 1
+    assert pair.run(0, signals=[ask]).statistics.incomplete_pulls == 1
+
+
+def test_answers_to_newer_rows_are_waited_for_before_a_guest_asks_again():
+    guest = Guest(1, NODES)
+    guest.pin(rows(1, HOUR), False, 0, 3)
+    guest.pin(rows(1, 2 * HOUR), False, 0, 4)
+    guest.hold([Grant(HASH, HOUR)], 5)
+    assert guest.asks(5) == []
+    assert [ask.again for ask in guest.asks(6)] == [True]
 
 
 def test_a_lease_that_is_asked_for_again_sends_all_rows_again_and_they_are_taken_once(tmp_path):
@@ -124,13 +150,13 @@ def test_a_pull_of_a_key_with_very_many_rows_is_split(tmp_path):
 )
 def test_signals_that_make_no_sense_are_counted_and_change_nothing(tmp_path, signal):
     at_home = Home(0, NODES)
-    at_home.answer([signal], BlockStore(Memory(), tmp_path, 1), 0, 0)
+    at_home.answer([signal], BlockStore(Memory(), tmp_path, 1), 0, 0, 0)
     assert (at_home.foreign_signals, at_home.leases, list(at_home.shipments())) == (1, {}, [])
 
 
 def test_a_signal_for_another_home_is_foreign(tmp_path):
     other = Home(1, NODES)
-    other.answer([Signal(HASH, 0, HOUR)], BlockStore(Memory(), tmp_path, 1), 0, 0)
+    other.answer([Signal(HASH, 0, HOUR)], BlockStore(Memory(), tmp_path, 1), 0, 0, 0)
     assert other.foreign_signals == 1
 
 
@@ -160,6 +186,57 @@ def test_what_is_shipped_twice_is_taken_once_and_what_comes_late_is_told():
     assert len(guest.accept(parts_of(Shipment(0, 1, [rows(3)]), 5), 9)) == 1
     assert guest.delayed_shipments == 1
     assert guest.accept(parts_of(Shipment(0, 1, [rows(3)]), 9), 9) == []  # of a time line that was given up
+
+
+def test_all_attempts_at_a_shipment_are_taken_and_each_row_once(tmp_path):
+    pair = Pair(tmp_path)
+    pair.run(1, [arrival("probe", HOUR, rows(1))])
+    pair.batch += 1
+    forwarded, pulled = rows(2), rows(3, first=1)  # one attempt read the signal early, the other did not
+    attempts = [Shipment(0, 1, [forwarded]), Shipment(0, 1, [pulled], [Grant(HASH, HOUR)], [HASH])]
+    guest = pair.run(1, parts=[part for attempt in attempts for part in parts_of(attempt, 0)])
+    assert pair.found.total() == len(pair.found) == 4
+    assert not guest._guest.pins
+
+
+def test_rows_that_come_late_and_may_have_been_there_before_are_not_taken_again(tmp_path):
+    """An attempt that was given up may publish long after its batch, when what it ships has met others and expired."""
+    pair = Pair(tmp_path)
+    spec = replace(SPEC, after_us=100 * HOUR)  # the probe row stays, the build row goes
+    first = parts_of(Shipment(0, 1, [rows(1)], [Grant(HASH, HOUR)], [HASH]), 0)
+    late = parts_of(Shipment(0, 1, [rows(1), rows(1, 20 * HOUR, 7)], [], [HASH]), 1)
+    state, durable = None, Memory()
+    for batch in range(9):
+        node = Node(spec, state, durable, tmp_path, 1)
+        probe = [rows(1)] if batch == 1 else []
+        arrivals = [arrival("probe", (batch + 1) * HOUR, *probe), arrival("build", HOUR)]
+        parts = {1: first, 8: late}.get(batch, [])
+        pair.found += results_of(node.process(batch, arrivals, parts=parts))
+        state = node.state()
+    assert node._guest.delayed_shipments == 1
+    assert sum(pair.found.values()) == 2
+    assert max(pair.found.values()) == 1
+
+
+@pytest.mark.parametrize(
+    ("sent", "is_lost"),
+    [
+        (Stamp("j", 3, "old"), False),
+        (Stamp("j", 3, "new"), True),
+        (Stamp("j", 4, "old"), True),
+        (Stamp("j", 4, "new"), False),
+        (Stamp("j", 4, ANY_PLAN), False),
+        (Stamp("j", 5, "new"), False),
+        (Stamp("j", 6, "newer"), False),  # this node had nothing to do in that batch
+    ],
+    ids=str,
+)
+def test_of_a_batch_that_two_plans_have_tried_only_the_committed_one_counts(tmp_path, sent, is_lost):
+    pair = Pair(tmp_path)
+    for batch in range(6):
+        pair.batch = batch
+        pair.run(1, [arrival("probe", HOUR)], plan="old" if batch < 4 else "new")
+    assert Node(SPEC, pair.states[1], pair.durables[1], tmp_path, 1).is_lost(sent) == is_lost
 
 
 def test_a_covered_row_is_not_pinned_and_a_late_one_neither():

@@ -303,10 +303,11 @@ OVERVIEW: dict[str, list[Panel]] = {
         ),
         lines(
             "Records that should not be",
-            "Foreign and stale records on the join's own topics, and shipments that came late.",
+            "Foreign and stale records on the join's own topics, late shipments, and pulls that came too late.",
             PLAIN,
             (increase("balajoin_skipped_records_total", "join, reason"), "{{join}} {{reason}}"),
             (increase("balajoin_delayed_shipments_total", "join"), "{{join}} delayed"),
+            (increase("balajoin_incomplete_pulls_total", "join"), "{{join}} incomplete"),
             steps=((None, "green"), (1, "red")),
         ),
     ],

@@ -47,6 +47,11 @@ def troubles(report: BatchReport) -> Iterator[str]:
             )
     if delayed := sum(node.delayed_shipments for node in report.nodes):
         yield f"delayed_shipments={delayed}: results may be missing; a batch must read all that the last one published"
+    if incomplete := sum(node.incomplete_pulls for node in report.nodes):
+        yield (
+            f"incomplete_pulls={incomplete}: results may be missing; build rows were asked for again after they had "
+            "expired; see whether records of the control and replica topics were deleted"
+        )
     if foreign := sum(node.foreign_records for node in report.nodes):
         yield (
             f"foreign_records={foreign}: not written by this join, and skipped; see `balajoin control tail`, and who "

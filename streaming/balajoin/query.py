@@ -2,6 +2,7 @@
 
 import tempfile
 from pathlib import Path
+from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.state import GroupStateTimeout
@@ -52,6 +53,7 @@ def join(
 
     probe_types, build_types = edge.types(spark, probe, build)
     publisher = Publisher.of(clients.librdkafka_options(kafka))
+    plan = uuid4().hex
     partitions = topics.partition_counts(
         kafka, [probe.topic, build.topic, settings.control_topic, settings.replica_topic]
     )
@@ -74,6 +76,7 @@ def join(
         lease_us=settings.skew.lease_ms * 1000,
         control_topic=settings.control_topic,
         publisher=publisher,
+        plan=plan,
         first_states=seed.sources,
     )
     routed = (
@@ -99,6 +102,7 @@ def join(
         sources={"probe": partitions[probe.topic], "build": partitions[build.topic]},
         pins=pins(probe, build, settings),
         type=settings.type,
+        plan=plan,
     )
     side_topics = SideTopics(
         late=settings.late_topic,

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener, StreamingQueryProgress
 
 from balajoin.control.publisher import Publisher
-from balajoin.control.records import Stamp, tick_record
+from balajoin.control.records import ANY_PLAN, Stamp, tick_record
 from balajoin.report import BatchReport
 from balajoin.settings import JoinSettings
 
@@ -63,7 +63,7 @@ class Ticker(StreamingQueryListener):
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
         if waiting := self._waiting.get(str(event.runId)):
             topic, batch = waiting
-            tick = tick_record(Stamp(str(event.id), batch), time.time_ns() // 1_000_000)
+            tick = tick_record(Stamp(str(event.id), batch, ANY_PLAN), time.time_ns() // 1_000_000)
             self._publishers[topic].publish(topic, [tick], whole=True)
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802

@@ -19,11 +19,11 @@ def settle() -> None:
     gc.freeze()
 
 
-def current_stamp() -> Stamp:
-    """Of the batch that this task belongs to. A replay of a batch has the same."""
+def current_stamp(plan: str = "") -> Stamp:
+    """Of the batch that this task belongs to. Every attempt at the task has the same."""
     context = TaskContext.get()
     assert context is not None
     join, batch = (context.getLocalProperty(name) for name in ("sql.streaming.queryId", "streaming.sql.batchId"))
     assert join is not None
     assert batch is not None
-    return Stamp(join, int(batch))
+    return Stamp(join, int(batch), plan)

@@ -21,7 +21,7 @@ from balajoin.compute.lonely import Mask, marks, positions
 from balajoin.compute.pairs import PAIRS
 from balajoin.compute.spec import JoinSpec
 from balajoin.compute.store import shelf_of, with_shelf
-from balajoin.compute.watermarks import BEGINNING, Past
+from balajoin.compute.watermarks import BEGINNING
 from balajoin.errors import StateError
 from balajoin.hashing import homes
 from balajoin.sides import SIDES, Shelf, Side
@@ -174,10 +174,7 @@ class Leftovers:
 
     def _kept_from(self, node: int) -> int:
         """What was at the node when its last batch evicted, and matches probe times from here on, is still there."""
-        content = self.heads[node]
-        settled = Past([(at, mark) for at, mark in content["past"]]).as_of(last_batch(content)[0] - 2)
-        pinned: list[int] = [earliest for _, _, earliest, *_ in content["guest"]["pins"]]
-        return min([settled, *pinned])
+        return int(self.heads[node]["build_kept_from"])
 
     def _build_rows_had(self, hashes: Longs) -> dict[int, Longs]:
         """By node, who the build rows of these hashes are that it has."""

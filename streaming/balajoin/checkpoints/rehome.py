@@ -72,6 +72,7 @@ class Rescale:
             "guest": {"held": [], "pins": [], "channels": []},
             "past": [[at - self.batch - 1, mark] for at, mark in newest["past"]],
             "overdue": [],
+            "plans": [],
             "last": [-1, next_number],
             "owed": debts,
         }

@@ -1,7 +1,7 @@
 """One batch of a node: between Spark's frames and state on one side, and the pure `Node` on the other."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,11 +51,11 @@ def process(
     """
     settle()
     began = time.process_time_ns()
-    stamp = current_stamp()
+    stamp = current_stamp(spec.plan)
     stored = StateBlocks(state)
     with refusing_damage("node"):
         node = Node(spec, stored.get(HEAD), stored, cache, number)
-    inputs = Inputs.read(stamp, (row for frame in frames for row in frame.itertuples(index=False)))
+    inputs = Inputs.read(stamp, (row for frame in frames for row in frame.itertuples(index=False)), node.is_lost)
     inputs.signals += announced_signals(topics.options, topics.control, inputs.places, stamp)
     for pairs in gathered(node.process(stamp.batch, **inputs.of_node)):
         yield _frame(pairs.append_column(_NOTED.field("note"), pa.nulls(pairs.num_rows, pa.string())))
@@ -79,7 +79,7 @@ class Inputs:
 
     foreign: int = 0
     stale: int = 0
-    """Of another checkpoint, or of a time line that this one has left."""
+    """Of another checkpoint, of a time line that this one has left, or of an attempt at a batch that was given up."""
 
     @property
     def of_node(self) -> dict[str, Any]:
@@ -87,31 +87,38 @@ class Inputs:
         return {name: getattr(self, name) for name in ("arrivals", "signals", "parts", "reports", "ticks_ms")}
 
     @classmethod
-    def read(cls, stamp: Stamp, rows: Iterable[Any]) -> "Inputs":
+    def read(cls, stamp: Stamp, rows: Iterable[Any], is_lost: Callable[[Stamp], bool] = lambda _: False) -> "Inputs":
+        """`is_lost` tells which stamps are those of an attempt at a batch that the node's state does not go on from."""
         inputs = cls()
+
+        def is_ours(sent: Stamp) -> bool:
+            ours = sent.may_precede(stamp) and not is_lost(sent)
+            inputs.stale += not ours
+            return ours
+
         for row in rows:
             try:
-                inputs._add(stamp, row)
+                inputs._add(row, is_ours)
             except ForeignRecordError:
                 inputs.foreign += 1
         return inputs
 
-    def _add(self, stamp: Stamp, row: Any) -> None:
+    def _add(self, row: Any, is_ours: Callable[[Stamp], bool]) -> None:
         if row.section == "signal" and is_tick(row.note):
             sent, tick_ms = read_tick(row.note)
-            if self._is_ours(sent, stamp):
+            if is_ours(sent):
                 self.ticks_ms.append(tick_ms)
         elif row.section == "signal":
             sent, signal = read_signal(row.note)
-            if self._is_ours(sent, stamp):
+            if is_ours(sent):
                 self.signals.append(signal)
         elif row.section == "replica" and is_report(row.note):
             sent, report = read_report(row.note, row.block)
-            if self._is_ours(sent, stamp):
+            if is_ours(sent):
                 self.reports.append(report)
         elif row.section == "replica":
             part = read_part(row.note, row.block)
-            if self._is_ours(part.stamp, stamp):
+            if is_ours(part.stamp):
                 self.parts.append(part)
         elif row.section == ANNOUNCED:
             self.places += announced_places(row.block)
@@ -120,11 +127,6 @@ class Inputs:
         else:
             rows = [blocks.decode(row.block)]
             self.arrivals.append(Arrival(row.section, int(row.source), int(row.watermark), int(row.now_ms), rows))
-
-    def _is_ours(self, sent: Stamp, now: Stamp) -> bool:
-        ours = sent.join == now.join and sent.batch < now.batch
-        self.stale += not ours
-        return ours
 
 
 def _publish(node: Node, stamp: Stamp, nodes: int, topics: SideTopics) -> None:

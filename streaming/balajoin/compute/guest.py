@@ -21,8 +21,9 @@ from balajoin.control.records import ForeignRecordError, Grant, Part, Shipment, 
 from balajoin.errors import BlockError
 from balajoin.hashing import homes
 
-# A signal is answered within two batches. Whoever still waits after these has lost its answer, and asks again.
-_ASK_AGAIN_AFTER_BATCHES = 8
+# A signal is answered within two batches. If the answer has not come by then, it is lost, and the guest asks again: at
+# once, because its home keeps the build rows of the answer for only two batches more.
+ASK_AGAIN_AFTER = 2
 _LONGEST_NOTED_WAIT = 64  # batches; longer waits count as this one
 
 Key = tuple[int, bool]  # hash, fragment
@@ -46,7 +47,7 @@ class Guest:
     held: dict[Key, int] = field(default_factory=dict)
     pins: dict[Key, Pin] = field(default_factory=dict)
     channels: dict[int, int] = field(default_factory=dict)
-    """The last batch of each home from which a shipment was taken: what comes of it again is a repetition."""
+    """The last batch of each home from which a shipment was taken: what comes of that batch later is a repetition."""
 
     foreign_parts: int = 0
     delayed_shipments: int = 0
@@ -55,8 +56,14 @@ class Guest:
     waits: list[int] = field(default_factory=list)
     """At index *b*, how many pins were let go after *b* batches."""
 
-    def accept(self, parts: Iterable[Part], batch: int) -> list[Shipment]:
-        """The shipments that are new to this node, each once, in the order of their batches."""
+    def accept(self, parts: Iterable[Part], batch: int, kept_since: int = BEGINNING) -> list[Shipment]:
+        """The shipments that are new to this node, in the order of their batches.
+
+        A task that is tried again ships again, and not always the same: it may have read fewer of its batch's signals
+        early. All whole attempts are taken as one shipment; docs/architecture.md says why their grants hold. What comes
+        later than the next batch is of an attempt that was given up: of its rows, those older than `kept_since` may
+        have been here, met others, and gone.
+        """
         attempts: dict[tuple[int, int], dict[str, list[Part]]] = defaultdict(lambda: defaultdict(list))
         for part in parts:
             if part.node != self.number or part.home == self.number or not 0 <= part.home < self.nodes:
@@ -65,18 +72,21 @@ class Guest:
                 attempts[part.stamp.batch, part.home][part.attempt].append(part)
         accepted = []
         for (sent, home), by_attempt in sorted(attempts.items()):
-            shipment = next(filter(None, map(self._whole, sorted(by_attempt.items()))), None)
-            if shipment is None:
+            shipments = [shipment for _, written in sorted(by_attempt.items()) if (shipment := self._whole(written))]
+            if not shipments:
                 self.foreign_parts += sum(map(len, by_attempt.values()))
                 continue
             self.channels[home] = sent
-            self.delayed_shipments += sent < batch - 1
-            accepted.append(shipment)
+            if sent < batch - 1:
+                self.delayed_shipments += 1
+                accepted.append(_merged(shipments, kept_since))
+            else:
+                accepted.append(_merged(shipments) if len(shipments) > 1 else shipments[0])
         return accepted
 
-    def _whole(self, attempt: tuple[str, list[Part]]) -> Shipment | None:
+    def _whole(self, written: Sequence[Part]) -> Shipment | None:
         """None if parts are missing, as of an attempt that died while it wrote, or cannot be read."""
-        by_number = {part.part: part for part in attempt[1]}
+        by_number = {part.part: part for part in written}
         first = by_number.get(0)
         if first is None or len(by_number) != first.parts or max(by_number) != first.parts - 1:
             return None
@@ -98,6 +108,8 @@ class Guest:
         for grant in grants:
             key = (grant.hash, grant.fragment)
             self.held[key] = max(grant.until, self.held.get(key, grant.until))
+            if key in self.pins:  # what still waits came after the rows that this is the answer for
+                self.pins[key].asked = max(self.pins[key].asked, batch - 1)
         waiting = {key: pin for key, pin in self.pins.items() if pin.latest > self._covered(*key)}
         for key in self.pins.keys() - waiting.keys():
             self._note_wait(batch - self.pins[key].since)
@@ -136,8 +148,8 @@ class Guest:
         return min((pin.earliest for pin in self.pins.values()), default=None)
 
     def asks(self, batch: int) -> list[Signal]:
-        """Signals for what should have come long ago."""
-        overdue = [(key, pin) for key, pin in self.pins.items() if batch - pin.asked >= _ASK_AGAIN_AFTER_BATCHES]
+        """Signals for what should have come by now."""
+        overdue = [(key, pin) for key, pin in self.pins.items() if batch - pin.asked >= ASK_AGAIN_AFTER]
         for _, pin in overdue:
             pin.asked = batch
         return [
@@ -169,6 +181,15 @@ class Guest:
             {(whole(hash_), bool(fragment)): _pin(*map(whole, pin)) for hash_, fragment, *pin in state["pins"]},
             {whole(home): whole(batch) for home, batch in state["channels"]},
         )
+
+
+def _merged(shipments: Sequence[Shipment], kept_since: int = BEGINNING) -> Shipment:
+    """Every row may be there already, or stand in several of them."""
+    rows = [concat([table.filter(pa.array(longs(table, "time") >= kept_since))]) for s in shipments for table in s.rows]
+    hashes = np.unique(np.concatenate([*(longs(table, "hash") for table in rows), np.empty(0, np.int64)]))
+    pulled = {hash_ for shipment in shipments for hash_ in shipment.pulled} | set(hashes.tolist())
+    grants = [grant for shipment in shipments for grant in shipment.grants]
+    return Shipment(shipments[0].home, shipments[0].node, rows, grants, sorted(pulled))
 
 
 def _pin(earliest: int, latest: int, asked: int, since: int | None = None) -> Pin:

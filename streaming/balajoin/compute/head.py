@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from balajoin import codec
+from balajoin.compute.watermarks import BEGINNING, Past
 
 HEAD = -1
 """Under this number a node's state holds the head; blocks have others."""
 
-_VERSION = 3
+_VERSION = 4
 
 
 def read(state: bytes) -> dict[str, Any]:
@@ -25,4 +26,11 @@ def _from_2(content: dict[str, Any]) -> dict[str, Any]:
     return {**content, "pins": pins, "decided": {}, "overdue": [], "last": None, "owed": 0}
 
 
-_UPGRADES: Mapping[int, codec.Upgrade] = {2: _from_2}
+def _from_3(content: dict[str, Any]) -> dict[str, Any]:
+    """Records did not name the plan that wrote them. Build rows were dropped as of two batches before the last."""
+    settled = Past(BEGINNING, content["past"]).as_of((content["last"] or (-1, 0))[0] - 2)
+    pinned = [earliest for _, _, earliest, *_ in content["guest"]["pins"]]
+    return {**content, "plans": [], "build_kept_from": min([settled, *pinned])}
+
+
+_UPGRADES: Mapping[int, codec.Upgrade] = {2: _from_2, 3: _from_3}

@@ -31,6 +31,8 @@ class Home:
     pulled_rows: int = 0
     pulls: int = 0
     foreign_signals: int = 0
+    incomplete_pulls: int = 0
+    """Asked for again when rows that belong to the answer may have expired."""
 
     def __post_init__(self) -> None:
         self._outgoing: dict[int, list[pa.Table]] = defaultdict(list)
@@ -51,11 +53,14 @@ class Home:
                 self.forwarded_rows += share.num_rows
                 self._outgoing[node].append(share)
 
-    def answer(self, signals: Iterable[Signal], store: BlockStore, probe_watermark: int, before_us: int) -> None:
+    def answer(
+        self, signals: Iterable[Signal], store: BlockStore, probe_watermark: int, kept_from: int, before_us: int
+    ) -> None:
         """Grants every signal but repetitions. A new lease pulls the build rows of its key, this batch's among them.
 
         All that a probe row from `probe_watermark` on can match, and no others: whoever got one of them before has kept
-        it, so that it is known there. Who asks again names an older time, and has kept what it had since.
+        it, so that it is known there. Who asks again names an older time, and has kept what it had since. This home
+        still has whatever a probe row from `kept_from` on can match.
         """
         pulls: dict[tuple[int, int], dict[bool, set[int]]] = defaultdict(lambda: {False: set(), True: set()})
         for signal in signals:
@@ -65,6 +70,7 @@ class Home:
             lease = (signal.hash, signal.node, signal.fragment)
             if self.leases.get(lease, BEGINNING) >= signal.until and not signal.again:
                 continue
+            self.incomplete_pulls += signal.again and signal.since < kept_from
             if lease not in self.leases or signal.again:
                 oldest = min(signal.since, probe_watermark) if signal.again else probe_watermark
                 pulls[signal.node, oldest - before_us][signal.fragment].add(signal.hash)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from balajoin.blocks import concat, longs, pieces
 from balajoin.codec import whole, whole_or_none
 from balajoin.compute import head, owed, pairs
-from balajoin.compute.guest import Guest
+from balajoin.compute.guest import ASK_AGAIN_AFTER, Guest
 from balajoin.compute.home import Home
 from balajoin.compute.lonely import Held, Lonely, Mask, Numbers, marks, positions
 from balajoin.compute.matching import Found, find
@@ -31,7 +31,7 @@ from balajoin.compute.spec import JoinSpec
 from balajoin.compute.statistics import NodeStatistics
 from balajoin.compute.store import BlockStore, Durable
 from balajoin.compute.watermarks import BEGINNING, ActivityClock, Past, Watermark, advance_both
-from balajoin.control.records import Part, Report, Shipment, Signal
+from balajoin.control.records import ANY_PLAN, Part, Report, Shipment, Signal, Stamp
 from balajoin.hashing import homes
 from balajoin.pins import refuse_others
 from balajoin.sides import SECTIONS, SHELVES, SIDES, Section, Shelf, Side, side_of
@@ -43,6 +43,9 @@ _NO_POSITIONS = np.empty(0, np.int64)
 _REPORTED_AFTER = 5
 _OVERDUE_AFTER = 3
 _REPORTED_AFTER_FORWARD = 2
+# A guest asks again, in batch b + 2, for build rows that a probe row of batch b needs. Its home reads that in b + 3. So
+# build rows are dropped by the watermark of four batches ago: that of before b.
+_ASKED_AGAIN_WITHIN = ASK_AGAIN_AFTER + 2
 
 
 @dataclass(frozen=True)
@@ -92,8 +95,10 @@ class Node:
             self._watermarks = {side: Watermark(spec.idle_after_ms) for side in SIDES}
             self._home = Home(node, spec.nodes)
             self._guest = Guest(node, spec.nodes)
-            self._past = Past()
+            self._past = Past(BEGINNING)
+            self._plans = Past("")
             self._last, self._owed = [-1, 0], 0
+            self._build_kept_from = BEGINNING
             next_number = 0
         else:
             written = head.read(state)
@@ -107,8 +112,10 @@ class Node:
             }
             self._home = Home.from_state(node, spec.nodes, written["leases"])
             self._guest = Guest.from_state(node, spec.nodes, written["guest"])
-            self._past = Past([(whole(at), whole(mark)) for at, mark in written["past"]])
+            self._past = Past(BEGINNING, [(whole(at), whole(mark)) for at, mark in written["past"]])
+            self._plans = Past("", [(whole(at), str(plan)) for at, plan in written["plans"]])
             self._last, self._owed = list(map(whole, written["last"] or (-1, 0))), whole(written["owed"])
+            self._build_kept_from = whole(written["build_kept_from"])
             next_number = whole(written["next_number"])
             decided = {side: whole(below) for side, below in written["decided"].items()}
             self._overdue = [(whole(batch), whole(number)) for batch, number in written["overdue"]]
@@ -120,6 +127,10 @@ class Node:
 
     def watermark(self, side: Side) -> int:
         return self._watermarks[side].current
+
+    def is_lost(self, sent: Stamp) -> bool:
+        """Whether a record is of an attempt at a batch that was given up, and made anew under another plan."""
+        return sent.batch <= self._last[0] and sent.plan not in (self._plans.as_of(sent.batch), ANY_PLAN)
 
     def process(
         self,
@@ -137,6 +148,7 @@ class Node:
         """
         previous = {side: self.watermark(side) for side in SIDES}
         self._last = [batch, self.store.next_number]
+        self._plans.note(batch, self._spec.plan)
         for results in owed.take(self._durable, self._owed):
             yield self._result(results)
         self._owed = 0
@@ -167,9 +179,9 @@ class Node:
         for table in rows["build"]:
             self._home.forward(table)
         settled = self._past.as_of(batch - 2)
-        self._home.answer(signals, self.store, settled, self._spec.before_us)
+        self._home.answer(signals, self.store, settled, self._build_kept_from, self._spec.before_us)
         yield from self._decide(edges, held_before, batch)
-        self._evict(previous["build"], settled, edges["build"])
+        self._evict(previous["build"], self._past.as_of(batch - _ASKED_AGAIN_WITHIN), edges["build"])
         if arrivals or ticks_ms:
             self._advance(arrivals, ticks_ms)
         self._past.note(batch, self.watermark("probe"))
@@ -207,6 +219,8 @@ class Node:
                 "leases": self._home.to_state(),
                 "guest": self._guest.to_state(),
                 "past": self._past.changes,
+                "plans": self._plans.changes,
+                "build_kept_from": self._build_kept_from,
                 "decided": {side: lonely.decided_below for side, lonely in self._lonely.items()},
                 "overdue": self._overdue,
             },
@@ -344,7 +358,7 @@ class Node:
     def _take_shipments(self, parts: Sequence[Part], batch: int) -> list[pa.Table]:
         """Build rows from other homes, without those that are here already."""
         tables: list[pa.Table] = []
-        for shipment in self._guest.accept(parts, batch):
+        for shipment in self._guest.accept(parts, batch, _moved(self._build_kept_from, -self._spec.before_us)):
             self._guest.hold(shipment.grants, batch)
             pulled = np.array(shipment.pulled, np.int64)
             tables.extend(self._without_known(shipment.rows, pulled) if len(pulled) else shipment.rows)
@@ -390,6 +404,7 @@ class Node:
             self._lonely["build"].expire(build_edge)
         if probe_watermark > BEGINNING:
             edge = probe_watermark if pinned is None else min(probe_watermark, pinned)
+            self._build_kept_from = max(self._build_kept_from, edge)
             self.store.expire("build", edge - self._spec.before_us, spared=self._last[1])
 
     def _advance(self, arrivals: Sequence[Arrival], ticks_ms: Sequence[int]) -> None:
@@ -420,6 +435,7 @@ class Node:
         noted.repeated_signals = len(self.signals)
         noted.foreign_records += self._home.foreign_signals + self._guest.foreign_parts
         noted.delayed_shipments = self._guest.delayed_shipments
+        noted.incomplete_pulls = self._home.incomplete_pulls
         noted.watermarks = {side: self.watermark(side) for side in SIDES}
 
 

@@ -46,7 +46,7 @@ class Window:
 class JoinSpec:
     """What a node has to know of the join. Times in microseconds, processing times in milliseconds.
 
-    `pins` are settings that stored rows depend on: a checkpoint made with others is refused.
+    `pins` are settings that stored rows depend on: a checkpoint made with others is refused. `plan` is that of `Stamp`.
     """
 
     nodes: int
@@ -57,6 +57,7 @@ class JoinSpec:
     sources: dict[Side, int]
     pins: dict[str, Any]
     type: JoinType = "inner"
+    plan: str = ""
 
     @property
     def kind(self) -> Kind:

@@ -27,7 +27,7 @@ class NodeStatistics:
     forwarded_rows: int = 0
     replica_bytes: int = 0
     repeated_signals: int = 0
-    """For build rows that should have come long ago."""
+    """For build rows that should have come by now."""
 
     signal_bytes: int = 0
     """Of the repeated ones."""
@@ -40,6 +40,7 @@ class NodeStatistics:
     foreign_records: int = 0
     stale_records: int = 0
     delayed_shipments: int = 0
+    incomplete_pulls: int = 0
     busy_us: int = 0
     watermarks: dict[str, int] = field(default_factory=dict)
 

@@ -7,7 +7,7 @@ Spark's batch timestamp, which a replayed batch sees again.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from balajoin.codec import whole
 
@@ -35,19 +35,23 @@ class ActivityClock:
         return self.now_ms
 
 
+Value = TypeVar("Value")
+
+
 @dataclass
-class Past:
-    """A watermark as it was after earlier batches: `changes` are the batches in which it moved, and where to."""
+class Past(Generic[Value]):
+    """A value as it was after earlier batches: `changes` are the batches in which it became another."""
 
-    changes: list[tuple[int, int]] = field(default_factory=list)
+    at_first: Value
+    changes: list[tuple[int, Value]] = field(default_factory=list)
 
-    def as_of(self, batch: int) -> int:
-        return next((mark for at, mark in reversed(self.changes) if at <= batch), BEGINNING)
+    def as_of(self, batch: int) -> Value:
+        return next((value for at, value in reversed(self.changes) if at <= batch), self.at_first)
 
-    def note(self, batch: int, mark: int) -> None:
+    def note(self, batch: int, value: Value) -> None:
         """Forgets what only batches before the last few would ask for."""
-        if mark != self.as_of(batch):
-            self.changes.append((batch, mark))
+        if value != self.as_of(batch):
+            self.changes.append((batch, value))
         old = [change for change in self.changes if change[0] <= batch - _REMEMBERED_BATCHES]
         self.changes = old[-1:] + self.changes[len(old) :]
 

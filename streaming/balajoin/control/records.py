@@ -1,7 +1,8 @@
 """What travels on the control and the replica topic: signals and shipments, versioned, checked, and never code.
 
 A record counts only for the join that wrote it, and only in a later batch: what another checkpoint left on the topics,
-or a time line that was given up when an older copy of the checkpoint was restored, is nobody's.
+or a time line that was given up when an older copy of the checkpoint was restored, is nobody's. Where a batch was
+begun under one plan and finished under another, only what the second one wrote counts.
 """
 
 import json
@@ -16,7 +17,13 @@ from balajoin.blocks import EARLIEST_US, LATEST_US, concat, decode, encode, long
 from balajoin.control.publisher import Record
 from balajoin.errors import BlockError
 
-VERSION = 1
+VERSION = 2
+_WITHOUT_PLAN = 1
+"""The version whose records do not name the plan."""
+
+ANY_PLAN = "*"
+"""Of records that say the same under every plan: the driver's."""
+
 HEADER = "balajoin"
 """A shipment's own header, in JSON: `kcat -f '%h'` shows it."""
 
@@ -36,10 +43,23 @@ class ForeignRecordError(ValueError):
 
 @dataclass(frozen=True)
 class Stamp:
-    """Who wrote a record: `join` is Spark's id of the query, which a checkpoint keeps for life, and when."""
+    """Who wrote a record: `join` is Spark's id of the query, which a checkpoint keeps for life, and when.
+
+    `plan` is drawn anew by each `balajoin.join`. All attempts at a batch under one plan have the same settings and
+    code, and so the same rows on the same nodes. Attempts under two plans may differ in everything.
+    """
 
     join: str
     batch: int
+    plan: str = ""
+
+    def may_precede(self, now: "Stamp") -> bool:
+        """Whether a record of this stamp may count in the batch of another one."""
+        return self.join == now.join and self.batch < now.batch
+
+    @property
+    def content(self) -> dict[str, Any]:
+        return {"version": VERSION, "join": self.join, "batch": self.batch, "plan": self.plan}
 
 
 @dataclass(frozen=True)
@@ -90,7 +110,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Part:
-    """One record of a shipment. A batch that is tried again ships again, under another `attempt`."""
+    """One record of a shipment. A task that is tried again ships again, under another `attempt`."""
 
     stamp: Stamp
     home: int
@@ -110,9 +130,7 @@ def shown_key(key: bytes) -> str:
 
 def signal_record(stamp: Stamp, home: int, signal: Signal) -> Record:
     content = {
-        "version": VERSION,
-        "join": stamp.join,
-        "batch": stamp.batch,
+        **stamp.content,
         "home": home,
         "node": signal.node,
         "hash": signal.hash,
@@ -145,9 +163,7 @@ def shipment_records(stamp: Stamp, shipment: Shipment) -> Iterator[Record]:
     attempt = uuid4().hex
     for part, block in enumerate(blocks):
         content = {
-            "version": VERSION,
-            "join": stamp.join,
-            "batch": stamp.batch,
+            **stamp.content,
             "home": shipment.home,
             "node": shipment.node,
             "attempt": attempt,
@@ -181,9 +197,7 @@ def read_part(header: str | None, block: bytes | None) -> Part:
 def report_records(stamp: Stamp, report: Report) -> Iterator[Record]:
     for piece in pieces(report.rows, _MAX_PART_BYTES):
         content = {
-            "version": VERSION,
-            "join": stamp.join,
-            "batch": stamp.batch,
+            **stamp.content,
             "kind": _MET,
             "guest": report.guest,
             "node": report.home,
@@ -214,7 +228,7 @@ def is_report(header: str | None) -> bool:
 
 def tick_record(stamp: Stamp, now_ms: int) -> Record:
     """To all nodes: nothing has happened, and time goes on."""
-    return Record(None, _json({"version": VERSION, "join": stamp.join, "batch": stamp.batch, "tick_ms": now_ms}), ())
+    return Record(None, _json({**stamp.content, "tick_ms": now_ms}), ())
 
 
 def wake_up_record() -> Record:
@@ -251,13 +265,15 @@ def _object(text: str | None) -> dict[str, Any]:
         raise ForeignRecordError("not JSON") from None
     if not isinstance(content, dict):
         raise ForeignRecordError("not an object")
-    if content.get("version") != VERSION:
-        raise ForeignRecordError(f"version {repr(content.get('version'))[:20]}, not {VERSION}")
+    version = content.get("version")
+    if type(version) is not int or version not in (_WITHOUT_PLAN, VERSION):
+        raise ForeignRecordError(f"version {repr(version)[:20]}, not {VERSION}")
     return content
 
 
 def _stamp(content: dict[str, Any]) -> Stamp:
-    stamp = Stamp(_of(content, "join", str), _of(content, "batch", int))
+    plan = "" if content["version"] == _WITHOUT_PLAN else _of(content, "plan", str)
+    stamp = Stamp(_of(content, "join", str), _of(content, "batch", int), plan)
     if stamp.batch < 0:
         raise ForeignRecordError("a batch before the first")
     return stamp

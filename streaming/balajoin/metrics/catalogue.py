@@ -90,6 +90,9 @@ SKIPPED = _counter(
     "reason",
 )
 DELAYED = _counter("balajoin_delayed_shipments_total", "Shipments that came later than the next batch.")
+INCOMPLETE = _counter(
+    "balajoin_incomplete_pulls_total", "Pulls repeated so late that some of the key's build rows may have expired."
+)
 
 # --- state and time ---------------------------------------------------------------------------------------------------
 

@@ -161,6 +161,7 @@ class JoinMetrics:
         self._add(catalogue.SKIPPED, told.foreign_records, "foreign")
         self._add(catalogue.SKIPPED, told.stale_records, "stale")
         self._add(catalogue.DELAYED, told.delayed_shipments)
+        self._add(catalogue.INCOMPLETE, told.incomplete_pulls)
         self._set(catalogue.LEASES, told.leases, node)
         self._set(catalogue.PINS, told.pins, node)
         self._set(catalogue.STATE_ROWS, told.stored_rows, node)

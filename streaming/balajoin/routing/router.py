@@ -36,12 +36,13 @@ class Router:
     lease_us: int
     control_topic: str
     publisher: Publisher
+    plan: str = ""
     first_states: Mapping[int, bytes] = field(default_factory=dict)
     """Of sources that Spark has no state of yet, where a checkpoint was made of another."""
 
     def as_function(self) -> Callable[[Any, Iterator[pd.DataFrame], Any], Iterator[pd.DataFrame]]:
         def route(_: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
-            yield from self.route(frames, state, current_stamp())
+            yield from self.route(frames, state, current_stamp(self.plan))
 
         return route
 
