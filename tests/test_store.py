@@ -1,16 +1,19 @@
 import errno
 import os
+import resource
 import shutil
 import tempfile
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from balajoin.compute import store as store_module
+from balajoin.compute.cache_folder import PrivateFolder
 from balajoin.compute.index import matches
 from balajoin.compute.runs import Run, RunFiles
 from balajoin.compute.spec import Window
@@ -35,7 +38,7 @@ class Stored:
         self.batches = 0
 
     def open(self) -> BlockStore:
-        store = BlockStore(self.durable, self.folder, SLICE)
+        store = BlockStore(self.durable, PrivateFolder(self.folder), SLICE)
         store.open(self.next_number, self.seal)
         return store
 
@@ -343,7 +346,7 @@ def test_without_its_catalog_everything_is_rebuilt_equal(filled, damage):
 def test_the_catalog_of_another_seal_is_not_believed(filled):
     """As when a batch is repeated elsewhere, and this folder holds what the failed attempt left."""
     expected = _contents(filled)
-    attempt = BlockStore(filled.durable.copy(), filled.folder, SLICE)
+    attempt = BlockStore(filled.durable.copy(), PrivateFolder(filled.folder), SLICE)
     attempt.open(filled.next_number, filled.seal)
     attempt.add("probe", table(some_rows(9000, 10)))
     attempt.expire("build", EVER)
@@ -357,7 +360,7 @@ def test_the_catalog_of_another_seal_is_not_believed(filled):
 
 def test_a_failed_attempt_leaves_the_runs_of_the_state_before_in_place(filled):
     expected = _contents(filled)
-    attempt = BlockStore(filled.durable.copy(), filled.folder, SLICE)
+    attempt = BlockStore(filled.durable.copy(), PrivateFolder(filled.folder), SLICE)
     attempt.open(filled.next_number, filled.seal)
     attempt.add("probe", table(some_rows(9000, 10)))
     attempt.expire("build", EVER)
@@ -381,7 +384,7 @@ def test_on_a_full_disk_it_is_only_slower(stored, monkeypatch, caplog, fails):
     write = RunFiles.write
     attempts = iter(range(10_000))
 
-    def full(folder: Path, run: Run) -> RunFiles:
+    def full(folder: PrivateFolder, run: Run) -> RunFiles:
         if fails(next(attempts)):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return write(folder, run)
@@ -403,10 +406,14 @@ def test_on_a_full_disk_it_is_only_slower(stored, monkeypatch, caplog, fails):
 
 
 def test_a_catalog_that_cannot_be_written_is_only_slower(stored, monkeypatch):
-    def full(path: Path, *_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    create = PrivateFolder.create
 
-    monkeypatch.setattr(Path, "write_text", full)
+    def full(folder: PrivateFolder, name: str) -> BinaryIO:
+        if name.endswith(".catalog"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return create(folder, name)
+
+    monkeypatch.setattr(PrivateFolder, "create", full)
     for batch in range(3):
         stored.batch("probe", some_rows(batch * 10, 10))
     store = stored.open()
@@ -414,15 +421,32 @@ def test_a_catalog_that_cannot_be_written_is_only_slower(stored, monkeypatch):
     assert content(store, "probe") == Counter(some_rows(0, 10) + some_rows(10, 10) + some_rows(20, 10))
 
 
-def test_without_a_folder_it_is_only_slower(stored, monkeypatch):
-    """A full or read-only disk, or a folder that belongs to somebody else."""
+def test_a_disk_that_fills_up_within_a_file_is_only_slower(stored, caplog):
+    """The system itself refuses to write the second half of each file."""
+    rows = some_rows(0, 2000)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+    try:
+        store = stored.batch("probe", rows)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "cannot be written" in caplog.text
+    assert content(store, "probe") == Counter(rows)
+    assert list(stored.folder.iterdir()) == []  # halves of files would take up room
+    assert content(stored.batch("probe"), "probe") == Counter(rows)
+    assert stored.open().rebuilt_blocks == 0
 
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr(Path, "mkdir", refuse)
-    stored.batch("probe", some_rows(0, 10))
-    assert content(stored.open(), "probe") == Counter(some_rows(0, 10))
+def test_without_a_folder_it_is_only_slower():
+    durable = Memory()
+    for batch in range(20):
+        store = BlockStore(durable, None, SLICE)
+        store.open(batch, "seal")
+        assert store.rebuilt_blocks == batch
+        store.add("probe", table(some_rows(batch * 10, 10)))
+        store.close("seal")
+    expected = Counter(row for batch in range(20) for row in some_rows(batch * 10, 10))
+    assert content(store, "probe") == expected
 
 
 def test_numbers_go_on_where_they_stopped(stored):
