@@ -37,8 +37,8 @@ _TAG_BYTES = 8  # the shelf; as many as keep the block behind it aligned
 _MAX_SLICES_A_PIECE = 16
 # Merging beyond this would pause a batch for longer than the look-ups it saves.
 _MAX_MERGED_BYTES = 256 << 20
-# A rebuild holds so much in memory before it writes, as blocks may be tiny and a file for each would be slow. It is small
-# enough that eight of what it writes still merge.
+# A rebuild holds this much in memory before it writes: blocks may be tiny, and a file for each would be slow. It is
+# small enough that eight of the runs it writes still merge.
 _REBUILT_AT_ONCE_BYTES = 16 << 20
 _CATALOG_VERSION = 2
 
