@@ -209,7 +209,12 @@ class BlockStore:
 
     def _tell_once(self, full: OSError) -> None:
         if not self._told and self._folder is not None:
-            _log.warning("local files in %s cannot be written, which costs time: %s", self._folder.path, full)
+            _log.warning(
+                "local files in %s cannot be written: %s. The state is held in memory and read from the checkpoint in "
+                "every batch. Make room, or set run.cache_dir to a folder on another disk",
+                self._folder.path,
+                full,
+            )
             self._told = True
 
     @property
