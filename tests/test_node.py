@@ -344,7 +344,7 @@ class Model:
         assert self.cluster.durable == {}
         self.cluster.watermark("probe")  # opens the folder, and so clears it
         assert self.cluster.node is not None
-        assert [path.suffix for path in self.cluster.node.store._folder.iterdir()] == [".catalog"]
+        assert [path.suffix for path in self.cluster.node.store._folder.path.iterdir()] == [".catalog"]
 
 
 def damage(cluster: Cluster, kind: str) -> None:

@@ -148,15 +148,15 @@ def test_a_pull_of_a_key_with_very_many_rows_is_split(tmp_path):
     [Signal(HASH, 0, HOUR), Signal(HASH, 2, HOUR), Signal(HASH, -1, HOUR)],
     ids=["to the home itself", "to no node", "to a negative node"],
 )
-def test_signals_that_make_no_sense_are_counted_and_change_nothing(tmp_path, signal):
+def test_signals_that_make_no_sense_are_counted_and_change_nothing(signal):
     at_home = Home(0, NODES)
-    at_home.answer([signal], BlockStore(Memory(), tmp_path, 1), 0, 0, 0)
+    at_home.answer([signal], BlockStore(Memory(), None, 1), 0, 0, 0)
     assert (at_home.foreign_signals, at_home.leases, list(at_home.shipments())) == (1, {}, [])
 
 
-def test_a_signal_for_another_home_is_foreign(tmp_path):
+def test_a_signal_for_another_home_is_foreign():
     other = Home(1, NODES)
-    other.answer([Signal(HASH, 0, HOUR)], BlockStore(Memory(), tmp_path, 1), 0, 0, 0)
+    other.answer([Signal(HASH, 0, HOUR)], BlockStore(Memory(), None, 1), 0, 0, 0)
     assert other.foreign_signals == 1
 
 

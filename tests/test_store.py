@@ -1,16 +1,28 @@
 import errno
+import json
 import os
+import resource
 import shutil
+import subprocess
+import sys
 import tempfile
+import zlib
 from collections import Counter
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, BinaryIO
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from balajoin.blocks import checked_rows, concat, encode
+from balajoin.compute import runs as runs_module
 from balajoin.compute import store as store_module
+from balajoin.compute.cache_folder import PrivateFolder
 from balajoin.compute.index import matches
 from balajoin.compute.runs import Run, RunFiles
 from balajoin.compute.spec import Window
@@ -35,7 +47,7 @@ class Stored:
         self.batches = 0
 
     def open(self) -> BlockStore:
-        store = BlockStore(self.durable, self.folder, SLICE)
+        store = BlockStore(self.durable, PrivateFolder(self.folder), SLICE)
         store.open(self.next_number, self.seal)
         return store
 
@@ -343,7 +355,7 @@ def test_without_its_catalog_everything_is_rebuilt_equal(filled, damage):
 def test_the_catalog_of_another_seal_is_not_believed(filled):
     """As when a batch is repeated elsewhere, and this folder holds what the failed attempt left."""
     expected = _contents(filled)
-    attempt = BlockStore(filled.durable.copy(), filled.folder, SLICE)
+    attempt = BlockStore(filled.durable.copy(), PrivateFolder(filled.folder), SLICE)
     attempt.open(filled.next_number, filled.seal)
     attempt.add("probe", table(some_rows(9000, 10)))
     attempt.expire("build", EVER)
@@ -357,7 +369,7 @@ def test_the_catalog_of_another_seal_is_not_believed(filled):
 
 def test_a_failed_attempt_leaves_the_runs_of_the_state_before_in_place(filled):
     expected = _contents(filled)
-    attempt = BlockStore(filled.durable.copy(), filled.folder, SLICE)
+    attempt = BlockStore(filled.durable.copy(), PrivateFolder(filled.folder), SLICE)
     attempt.open(filled.next_number, filled.seal)
     attempt.add("probe", table(some_rows(9000, 10)))
     attempt.expire("build", EVER)
@@ -365,6 +377,238 @@ def test_a_failed_attempt_leaves_the_runs_of_the_state_before_in_place(filled):
     store = filled.open()
     assert store.rebuilt_blocks == 0
     assert {side: content(store, side) for side in SIDES} == expected
+
+
+# --- what is read from a file is checked first ------------------------------------------------------------------------
+
+
+def _edit_catalog(stored: Stored, edit: Callable[[dict[str, Any]], None]) -> None:
+    """With a checksum that is right."""
+    catalog = json.loads(stored.catalog.read_bytes().partition(b"\n")[2])
+    edit(catalog)
+    body = json.dumps(catalog).encode()
+    stored.catalog.write_bytes(b"%d\n%b" % (zlib.crc32(body), body))
+
+
+def _sign_again(stored: Stored, checksums: bool) -> None:
+    """The catalog names the files as they are now: the same inode, size and times, as if nobody had written."""
+
+    def sign(catalog: dict[str, Any]) -> None:
+        for files in (entry["files"] for entry in catalog["runs"]):
+            paths = [stored.folder / f"{files['name']}{suffix}" for suffix in (".rows", ".index")]
+            found = [path.stat() for path in paths]
+            files["signature"] = [[f.st_ino, f.st_size, f.st_mtime_ns, f.st_ctime_ns] for f in found]
+            if checksums:
+                files["checksums"] = [zlib.crc32(path.read_bytes()) for path in paths]
+
+    _edit_catalog(stored, sign)
+
+
+def _assert_rebuilt_equal(stored: Stored, expected: dict[Side, Counter[Row]], caplog: pytest.LogCaptureFixture) -> None:
+    caplog.clear()
+    store = stored.open()
+    assert {side: content(store, side) for side in SIDES} == expected
+    assert 0 < store.rebuilt_blocks < len(stored.durable)
+    assert "rebuilding a local run" in caplog.text
+    stored.close(store)
+    after = stored.open()
+    assert {side: content(after, side) for side in SIDES} == expected
+    assert after.rebuilt_blocks == 0
+
+
+@pytest.mark.parametrize("suffix", [".rows", ".index"])
+@pytest.mark.parametrize("part", [0.0, 0.3, 0.5, 0.7, 1.0])
+def test_a_bit_that_changes_on_the_disk_is_noticed(filled, caplog, suffix, part):
+    """Without a write: the file's inode, size and times are as before."""
+    expected = _contents(filled)
+    path = next(path for path in filled.run_files() if path.suffix == suffix)
+    damaged = bytearray(path.read_bytes())
+    damaged[int(part * (len(damaged) - 1))] ^= 4
+    path.write_bytes(damaged)
+    _sign_again(filled, checksums=False)
+    _assert_rebuilt_equal(filled, expected, caplog)
+
+
+def test_files_are_read_for_their_checksums_once_in_a_start(filled, monkeypatch, caplog):
+    read: list[int] = []
+    monkeypatch.setattr(runs_module, "checked_rows", lambda content: read.append(1) or checked_rows(content))
+
+    def use() -> int:
+        read.clear()
+        store = filled.open()
+        expected = {side: content(store, side) for side in SIDES}
+        filled.close(store)
+        assert expected == before
+        return len(read)
+
+    before = _contents(filled)
+    number = len(filled.run_files()) // 2
+    assert use() == number
+    assert use() == 0
+    monkeypatch.setattr(runs_module, "_START", "the next")
+    assert use() == number
+    assert use() == 0
+    assert filled.open().rebuilt_blocks == 0
+
+
+def _hang(index: dict[str, Any]) -> None:
+    index["slots"][index["slots"] < 0] = 0
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda index: index["slots"].fill(1 << 30),
+        lambda index: index["slots"].fill(-2),
+        _hang,
+        lambda index: index.update(slots=index["slots"][:-1]),
+        lambda index: index.update(slots=index["slots"][:0]),
+        lambda index: index["starts"].__setitem__(-1, 1 << 30),
+        lambda index: index["starts"].__setitem__(0, -(1 << 30)),
+        lambda index: index["starts"].__setitem__(1, 1 << 30),
+        lambda index: index.update(starts=index["starts"][:-1]),
+        lambda index: index.update(hashes=index["hashes"][:-1]),
+        lambda index: index["rows"].__setitem__(0, 1 << 30),
+        lambda index: index["rows"].__setitem__(0, -1),
+        lambda index: index.update(rows=index["rows"][:-1]),
+    ],
+    ids=[
+        "slots far away", "negative slots", "no empty slot", "slots not a power of two", "no slots", "end far away",
+        "negative start", "starts not in order", "no end", "a hash too few", "rows far away", "negative rows",
+        "a row too few",
+    ],
+)  # fmt: skip
+def test_a_forged_index_reaches_no_kernel(filled, caplog, forge):
+    expected = _contents(filled)
+    path = next(path for path in filled.run_files() if path.suffix == ".index")
+    index = {name: array.copy() for name, array in vars(runs_module._index_in(pa.py_buffer(path.read_bytes()))).items()}
+    forge(index)
+    columns = [index[name] for name, _ in runs_module._INDEX_COLUMNS]
+    path.write_bytes(b"".join(map(bytes, (np.array([len(c) for c in columns], np.int64), *columns))))
+    _sign_again(filled, checksums=True)
+    _assert_rebuilt_equal(filled, expected, caplog)
+
+
+@pytest.mark.parametrize("lengths", [[1 << 62, 8, 1, 0], [-1, 8, 1, 0], [1 << 40, 1 << 40, 1, 1], []])
+def test_a_forged_index_of_impossible_lengths_reaches_no_kernel(filled, caplog, lengths):
+    expected = _contents(filled)
+    path = next(path for path in filled.run_files() if path.suffix == ".index")
+    path.write_bytes(bytes(np.array([*lengths, 0], np.int64)))
+    _sign_again(filled, checksums=True)
+    _assert_rebuilt_equal(filled, expected, caplog)
+
+
+def _offsets_far_away(rows: pa.Table) -> bytes:
+    content = encode(rows)[8:]
+    offsets = rows.column("key").chunk(0).buffers()[1].to_pybytes()
+    return content.replace(offsets, offsets[:-4] + (1 << 30).to_bytes(4, "little"))
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda rows: encode(rows.slice(1))[8:],
+        lambda rows: encode(pa.concat_tables([rows.slice(0, 1), rows.slice(1)]))[8:],
+        lambda rows: encode(rows.select(["hash", "time"]))[8:],
+        _offsets_far_away,
+        lambda rows: b"no Arrow",
+        lambda rows: b"",
+    ],
+    ids=["a row too few", "in pieces", "columns missing", "keys far away", "no Arrow", "empty"],
+)
+def test_forged_rows_reach_no_kernel(filled, caplog, forge):
+    expected = _contents(filled)
+    path = next(path for path in filled.run_files() if path.suffix == ".rows")
+    rows = checked_rows(pa.py_buffer(path.read_bytes()))
+    forged = forge(concat([rows]))
+    assert forged != path.read_bytes()
+    path.write_bytes(forged)
+    _sign_again(filled, checksums=True)
+    _assert_rebuilt_equal(filled, expected, caplog)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda catalog: catalog["runs"][0]["files"].update(name="../../precious"),
+        lambda catalog: catalog["runs"][0]["files"].pop("signature"),
+        lambda catalog: catalog["runs"][0]["info"].update(more=1),
+        lambda catalog: catalog["runs"].append(None),
+        lambda catalog: catalog.update(version=1),
+        lambda catalog: catalog.pop("runs"),
+    ],
+    ids=["name", "no signature", "field", "no run", "version", "no runs"],
+)
+def test_a_catalog_of_another_form_is_not_believed(filled, edit):
+    expected = _contents(filled)
+    precious = filled.folder.parent.parent / "precious.rows"
+    precious.touch()
+    _edit_catalog(filled, edit)
+    store = filled.open()
+    assert store.rebuilt_blocks == len(filled.durable)
+    assert {side: content(store, side) for side in SIDES} == expected
+    assert precious.exists()
+
+
+def test_a_file_that_vanishes_after_the_start_of_a_batch_is_rebuilt(filled):
+    """As if another query from a copy of the checkpoint cleared the folder."""
+    expected = _contents(filled)
+    store = filled.open()
+    for path in filled.run_files()[::3]:
+        path.unlink()
+    assert {side: content(store, side) for side in SIDES} == expected
+    assert store.rebuilt_blocks > 0
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+_REBUILD = """
+import resource, sys
+from pathlib import Path
+import numpy as np, pyarrow as pa
+from balajoin.blocks import ROWS
+from balajoin.compute import store
+from balajoin.compute.cache_folder import PrivateFolder
+from balajoin.compute.warm_up import load_kernels
+
+blocks, spare = int(sys.argv[2]), int(sys.argv[3])
+store._REBUILT_AT_ONCE_BYTES, store._MAX_MERGED_BYTES = 2 << 20, 24 << 20
+rows, numbers = 10_000, np.random.default_rng(1)
+columns = [numbers.integers(-(1 << 62), 1 << 62, rows), numbers.integers(0, 10**9, rows), np.zeros(rows, np.int32),
+           np.arange(rows), [b"key %d" % n for n in range(rows)], [b"v" * 70] * rows]
+block = store.tagged("build", pa.table([pa.array(c, f.type) for c, f in zip(columns, ROWS)], schema=ROWS))
+
+class Durable:
+    def items(self):
+        return ((number, block) for number in range(blocks))
+
+load_kernels()
+used = int(next(line for line in open("/proc/self/status") if line.startswith("VmData")).split()[1]) << 10
+resource.setrlimit(resource.RLIMIT_DATA, (used + spare, resource.RLIM_INFINITY))
+opened = store.BlockStore(Durable(), PrivateFolder(Path(sys.argv[1])), 10**9)
+opened.open(blocks, "seal")
+assert opened.rows_of("build") == blocks * rows
+print(opened.bytes, pa.default_memory_pool().max_memory(), sum(1 for _ in opened.runs("build", 0, 10**9)))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory of a process by what it writes to")
+def test_a_rebuild_needs_no_more_memory_for_more_rows(tmp_path):
+    """Under a limit far below the size of the state. Arrow's own allocator would set memory apart in advance."""
+
+    def rebuild(blocks: int) -> tuple[int, int, int]:
+        command = [sys.executable, "-c", _REBUILD, str(tmp_path / str(blocks)), str(blocks), str(100 << 20)]
+        environment = {**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        size, peak, runs = map(int, done.stdout.split())
+        return size, peak, runs
+
+    small_size, small_peak, _ = rebuild(60)
+    size, peak, runs = rebuild(240)
+    assert size == 4 * small_size > 250 << 20
+    assert peak < 1.1 * small_peak < 48 << 20
+    assert runs < 30
 
 
 def test_the_folder_holds_only_what_is_used(filled):
@@ -381,7 +625,7 @@ def test_on_a_full_disk_it_is_only_slower(stored, monkeypatch, caplog, fails):
     write = RunFiles.write
     attempts = iter(range(10_000))
 
-    def full(folder: Path, run: Run) -> RunFiles:
+    def full(folder: PrivateFolder, run: Run) -> RunFiles:
         if fails(next(attempts)):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return write(folder, run)
@@ -403,10 +647,14 @@ def test_on_a_full_disk_it_is_only_slower(stored, monkeypatch, caplog, fails):
 
 
 def test_a_catalog_that_cannot_be_written_is_only_slower(stored, monkeypatch):
-    def full(path: Path, *_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    create = PrivateFolder.create
 
-    monkeypatch.setattr(Path, "write_text", full)
+    def full(folder: PrivateFolder, name: str) -> BinaryIO:
+        if name.endswith(".catalog"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return create(folder, name)
+
+    monkeypatch.setattr(PrivateFolder, "create", full)
     for batch in range(3):
         stored.batch("probe", some_rows(batch * 10, 10))
     store = stored.open()
@@ -414,15 +662,32 @@ def test_a_catalog_that_cannot_be_written_is_only_slower(stored, monkeypatch):
     assert content(store, "probe") == Counter(some_rows(0, 10) + some_rows(10, 10) + some_rows(20, 10))
 
 
-def test_without_a_folder_it_is_only_slower(stored, monkeypatch):
-    """A full or read-only disk, or a folder that belongs to somebody else."""
+def test_a_disk_that_fills_up_within_a_file_is_only_slower(stored, caplog):
+    """The system itself refuses to write the second half of each file."""
+    rows = some_rows(0, 2000)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+    try:
+        store = stored.batch("probe", rows)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "cannot be written" in caplog.text
+    assert content(store, "probe") == Counter(rows)
+    assert list(stored.folder.iterdir()) == []  # halves of files would take up room
+    assert content(stored.batch("probe"), "probe") == Counter(rows)
+    assert stored.open().rebuilt_blocks == 0
 
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr(Path, "mkdir", refuse)
-    stored.batch("probe", some_rows(0, 10))
-    assert content(stored.open(), "probe") == Counter(some_rows(0, 10))
+def test_without_a_folder_it_is_only_slower():
+    durable = Memory()
+    for batch in range(20):
+        store = BlockStore(durable, None, SLICE)
+        store.open(batch, "seal")
+        assert store.rebuilt_blocks == batch
+        store.add("probe", table(some_rows(batch * 10, 10)))
+        store.close("seal")
+    expected = Counter(row for batch in range(20) for row in some_rows(batch * 10, 10))
+    assert content(store, "probe") == expected
 
 
 def test_numbers_go_on_where_they_stopped(stored):

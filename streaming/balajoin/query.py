@@ -1,7 +1,5 @@
 """The whole join, as the paper draws it: sources → routers → nodes → results. Read this first."""
 
-import tempfile
-from pathlib import Path
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
@@ -44,8 +42,8 @@ def join(
     """The continuous interval join of two topics, as an ordinary streaming DataFrame (columns: see `results`).
 
     Sets what the operators need on the session: `spark.sql.shuffle.partitions` becomes `settings.nodes`. `cache_dir`
-    is a folder on each executor's own disk. `checkpoint` is the query's, and needed if `balajoin rescale` wrote
-    it. `hash_bits` below 64 forces hash collisions, for tests.
+    is a folder on each executor's own disk, its temporary folder by default. `checkpoint` is the query's, and needed if
+    `balajoin rescale` wrote it. `hash_bits` below 64 forces hash collisions, for tests.
     """
     for name, value in _REQUIRED_CONF.items():
         spark.conf.set(name, value)
@@ -111,8 +109,7 @@ def join(
         origins={"probe": probe.topic, "build": build.topic},
         options=publisher.options,
     )
-    cache = cache_dir or str(Path(tempfile.gettempdir()) / "balajoin")
-    processor = NodeProcessor(settings.nodes, spec, side_topics, cache)
+    processor = NodeProcessor(settings.nodes, spec, side_topics, cache_dir)
     joined = (
         routed.unionAll(signals)
         .unionAll(replicas)

@@ -258,7 +258,12 @@ class Output(_Settings):
 
 
 class Run(_Settings):
-    """How the service runs. `cache_dir` holds each executor's copy of its state: losing it costs time only."""
+    """How the service runs.
+
+    `cache_dir` is a folder on each executor's own disk for a copy of its state; losing it costs time only. The files
+    are in `balajoin-<uid>` there, which belongs to the executor's user alone. Without it, the executor's temporary
+    folder is used.
+    """
 
     checkpoint: Text = Field(examples=["/var/lib/balajoin/checkpoint"])
     trigger_ms: Annotated[Milliseconds, Field(ge=0)] = Field(default=1_000, alias="trigger", examples=["1 s"])

@@ -6,11 +6,8 @@ join's type; who has met nobody yet is kept apart where that matters: see `lonel
 """
 
 import re
-import shutil
-import time
 from collections import defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,6 +20,7 @@ from numpy.typing import NDArray
 from balajoin.blocks import concat, longs, pieces
 from balajoin.codec import whole, whole_or_none
 from balajoin.compute import head, owed, pairs
+from balajoin.compute.cache_folder import node_folder, remove_abandoned
 from balajoin.compute.guest import ASK_AGAIN_AFTER, Guest
 from balajoin.compute.home import Home
 from balajoin.compute.lonely import Held, Lonely, Mask, Numbers, marks, positions
@@ -36,7 +34,6 @@ from balajoin.hashing import homes
 from balajoin.pins import refuse_others
 from balajoin.sides import SECTIONS, SHELVES, SIDES, Section, Shelf, Side, side_of
 
-_ABANDONED_AFTER_S = 3 * 86_400
 _NO_POSITIONS = np.empty(0, np.int64)
 # So many batches after the last probe row that could match it, a build row is decided to be alone: by then its home has
 # heard of every match that a guest has found. See docs/architecture.md.
@@ -89,7 +86,7 @@ class Node:
         decided: dict[Side, int] = {}
         self._overdue: list[tuple[int, int]] = []
         if state is None:
-            _remove_abandoned(cache)
+            remove_abandoned(cache)
             self._lineage = self._seal = uuid4().hex
             self._clock = ActivityClock(spec.idle_after_ms)
             self._watermarks = {side: Watermark(spec.idle_after_ms) for side in SIDES}
@@ -119,7 +116,7 @@ class Node:
             next_number = whole(written["next_number"])
             decided = {side: whole(below) for side, below in written["decided"].items()}
             self._overdue = [(whole(batch), whole(number)) for batch, number in written["overdue"]]
-        self.store = BlockStore(durable, cache / self._lineage / f"node-{node}", spec.slice_us)
+        self.store = BlockStore(durable, node_folder(cache, self._lineage, node), spec.slice_us)
         self.store.open(next_number, self._seal)
         self._lonely = {
             side: Lonely(side, self.store, decided.get(side, BEGINNING)) for side in SIDES if side in spec.kind.awaited
@@ -456,13 +453,3 @@ def _moved(watermark: int, by: int) -> int:
 
 def _none_held(rows: pa.Table) -> Mask:
     return np.zeros(rows.num_rows, np.bool_)
-
-
-def _remove_abandoned(cache: Path) -> None:
-    """Local files of checkpoints that no longer run here, or of a first batch that failed."""
-    with suppress(OSError):
-        for folder in cache.glob("*/node-*"):
-            if time.time() - folder.stat().st_mtime > _ABANDONED_AFTER_S:
-                shutil.rmtree(folder, ignore_errors=True)
-                with suppress(OSError):
-                    folder.parent.rmdir()  # with its last node

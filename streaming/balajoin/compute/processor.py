@@ -5,7 +5,6 @@ is imported when there is one: pandas, Arrow and numba would make every start ha
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
@@ -27,21 +26,22 @@ _BLOCK = StructType().add("block", BinaryType())
 
 
 class NodeProcessor(StatefulProcessor):
-    def __init__(self, nodes: int, spec: JoinSpec, topics: SideTopics, cache: str) -> None:
+    def __init__(self, nodes: int, spec: JoinSpec, topics: SideTopics, cache_dir: str | None) -> None:
         self._node_of = {label: node for node, label in enumerate(node_labels(nodes))}
         self._spec = spec
         self._topics = topics
-        self._cache = Path(cache)
+        self._cache_dir = cache_dir
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         # One variable for the head and all blocks: each costs every task a round trip or two, however little it holds.
         self._state = handle.getMapState("state", _NUMBER, _BLOCK)
 
     def handleInputRows(self, key: Any, rows: Iterator["pd.DataFrame"], timerValues: Any) -> Iterator["pd.DataFrame"]:  # noqa: N802, N803
-        from balajoin.compute import batch
+        from balajoin.compute import batch, cache_folder
 
         node = self._node_of[key[0]]
-        yield from batch.process(self._spec, node, self._state, self._cache, self._topics, rows)
+        cache = cache_folder.place(self._cache_dir)
+        yield from batch.process(self._spec, node, self._state, cache, self._topics, rows)
 
     def handleInitialState(self, key: Any, initialState: "pd.DataFrame", timerValues: Any) -> None:  # noqa: N802, N803
         for entry in initialState.itertuples(index=False):

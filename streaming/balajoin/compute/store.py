@@ -2,7 +2,9 @@
 
 The state store gets each block once, under a running number, and loses it when it expires: a batch writes what it
 brought and nothing else. For look-ups, blocks of the same shelf and time slice are merged, in tiers, into few runs;
-that happens in the executor-local folder only and can be done again from the state store at any time.
+that happens in the executor-local folder only and can be done again from the state store at any time. Runs are written
+as soon as they are merged, so that a rebuild needs the same memory however large the state is. Without a folder, or on
+a full disk, they stay in memory.
 """
 
 import json
@@ -10,15 +12,15 @@ import logging
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any, Protocol
+from dataclasses import asdict, dataclass
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from balajoin.blocks import Compression, concat, decode, encode, longs, partition_by
+from balajoin.compute.cache_folder import PrivateFolder
 from balajoin.compute.index import rows_with
 from balajoin.compute.runs import Run, RunFiles, RunInfo
 from balajoin.sides import SHELVES, Shelf
@@ -35,6 +37,10 @@ _TAG_BYTES = 8  # the shelf; as many as keep the block behind it aligned
 _MAX_SLICES_A_PIECE = 16
 # Merging beyond this would pause a batch for longer than the look-ups it saves.
 _MAX_MERGED_BYTES = 256 << 20
+# A rebuild holds this much in memory before it writes: blocks may be tiny, and a file for each would be slow. It is
+# small enough that eight of the runs it writes still merge.
+_REBUILT_AT_ONCE_BYTES = 16 << 20
+_CATALOG_VERSION = 2
 
 
 class Durable(Protocol):
@@ -47,70 +53,85 @@ class Durable(Protocol):
 
 
 class BlockStore:
-    def __init__(self, durable: Durable, folder: Path, slice_us: int) -> None:
+    def __init__(self, durable: Durable, folder: PrivateFolder | None, slice_us: int) -> None:
         self._durable = durable
         self._folder = folder
         self._slice_us = slice_us
         self._runs: list[Run] = []
         self.next_number = 0
         self._told = False
-        self.rebuilt_blocks = 0  # read back from the state store because the local folder did not have them
+        self._lost = _LostRuns(durable)
 
     # --- opening: the local catalog if it belongs to this very state, otherwise the state store -----------------------
 
     def open(self, next_number: int, seal: str) -> None:
         """Restores the runs of the state sealed as `seal`, and clears the folder of whatever they do not use."""
         self.next_number = next_number
-        with suppress(OSError):
-            self._folder.mkdir(parents=True, exist_ok=True)
         catalog = self._read_catalog(seal)
         if catalog is None:
-            self._rebuild_all()
+            self._clear_folder(seal)
+            self._rebuild_all(seal)
         else:
             self._runs = [run if intact else self._rebuild(run.info) for run, intact in catalog]
         self._clear_folder(seal)
 
     def _read_catalog(self, seal: str) -> list[tuple[Run, bool]] | None:
-        try:
-            checksum, _, body = self._catalog_path(seal).read_text().partition("\n")
-            if int(checksum) != zlib.crc32(body.encode()):
-                return None
-            entries: list[dict[str, Any]] = json.loads(body)
-        except (OSError, ValueError):
+        if self._folder is None:
             return None
-        runs = []
-        for entry in entries:
-            info = RunInfo(**{**entry["info"], "blocks": tuple(entry["info"]["blocks"])})
-            files = RunFiles(self._folder, entry["name"], entry["signature"])
-            runs.append((Run(info, files=files), files.intact()))
-        return runs
+        try:
+            with self._folder.open(_catalog_name(seal)) as file:
+                checksum, _, body = file.read().partition(b"\n")
+            if int(checksum) != zlib.crc32(body):
+                return None
+            catalog = json.loads(body)
+            if catalog["version"] != _CATALOG_VERSION:
+                return None
+            runs = []
+            for entry in catalog["runs"]:
+                info = RunInfo(**{**entry["info"], "blocks": tuple(entry["info"]["blocks"])})
+                files = RunFiles.from_entry(self._folder, entry["files"])
+                runs.append((Run(info, files=files, recover=self._lost.rows), files.intact()))
+            return runs
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
 
-    def _rebuild_all(self) -> None:
+    def _rebuild_all(self, seal: str) -> None:
+        new: list[Run] = []
+        size = 0
         for number, block in self._durable.items():
-            self.rebuilt_blocks += 1
+            self._lost.rebuilt_blocks += 1
             rows, shelf = with_shelf(block)
-            if shelf != "overdue_build":
-                self._add_run(shelf, (number,), rows)
+            if shelf == "overdue_build":
+                continue
+            new.append(self._run(shelf, (number,), rows))
+            size += rows.nbytes
+            if size >= _REBUILT_AT_ONCE_BYTES:
+                self._put_away(new, seal)
+                new, size = [], 0
+        self._put_away(new, seal)
+
+    def _put_away(self, new: Sequence[Run], seal: str) -> None:
+        """Writes these runs, as one for each shelf and slice, and merges what is written."""
+        alike: dict[tuple[Shelf, int], list[Run]] = {}
+        for run in new:
+            alike.setdefault((run.info.shelf, run.info.slice), []).append(run)
+        self._runs += [self._merged(runs) for runs in alike.values()]
         self._merge()
+        self._clear_folder(seal)
 
     def _rebuild(self, info: RunInfo) -> Run:
-        _log.warning("rebuilding %d blocks of node folder %s", len(info.blocks), self._folder.name)
-        tables = []
-        for number in info.blocks:
-            block = self._durable.get(number)
-            assert block is not None, f"block {number} is listed but not in the state store"
-            tables.append(with_shelf(block)[0])
-        self.rebuilt_blocks += len(info.blocks)
-        return self._written(Run(info, rows=concat(tables)))
+        return self._written(Run(info, rows=self._lost.rows(info, "its files are gone, or were changed")))
 
     def _clear_folder(self, seal: str) -> None:
-        used = {self._catalog_path(seal)}
+        if self._folder is None:
+            return
+        used = {_catalog_name(seal)}
         for run in self._runs:
-            used.update(run.files.paths if run.files else ())
+            used.update(run.files.names if run.files else ())
         with suppress(OSError):
-            for path in self._folder.iterdir():
-                if path not in used:
-                    path.unlink(missing_ok=True)
+            for name in self._folder.names():
+                if name not in used:
+                    self._folder.remove(name)
 
     # --- a batch -----------------------------------------------------------------------------------------------------
 
@@ -118,7 +139,7 @@ class BlockStore:
         """Stores a single-chunk table; afterwards look-ups find it."""
         for single in sliced(rows, self._slice_us):
             self._durable.put(self.next_number, tagged(shelf, single))
-            self._add_run(shelf, (self.next_number,), single)
+            self._runs.append(self._run(shelf, (self.next_number,), single))
             self.next_number += 1
 
     def lay_aside(self, shelf: Shelf, rows: pa.Table) -> int:
@@ -171,16 +192,15 @@ class BlockStore:
         Nothing here has to succeed: a full disk costs the next batch a rebuild.
         """
         self._merge()
+        self._runs = [run if run.files else self._written(run) for run in self._runs]
+        if self._folder is None or not all(run.files for run in self._runs):
+            return
+        entries = [{"info": asdict(run.info), "files": run.files.to_entry()} for run in self._runs if run.files]
+        body = json.dumps({"version": _CATALOG_VERSION, "runs": entries}).encode()
         try:
-            self._runs = [run if run.files else self._written(run) for run in self._runs]
-            entries = [
-                {"info": asdict(run.info), "name": run.files.name, "signature": run.files.signature}
-                for run in self._runs
-                if run.files
-            ]
-            if len(entries) == len(self._runs):
-                body = json.dumps(entries)
-                self._catalog_path(seal).write_text(f"{zlib.crc32(body.encode())}\n{body}")
+            self._folder.remove(_catalog_name(seal))
+            with self._folder.create(_catalog_name(seal)) as file:
+                file.write(b"%d\n%b" % (zlib.crc32(body), body))
         except OSError as full:
             self._tell_once(full)
 
@@ -188,9 +208,19 @@ class BlockStore:
         return sum(run.info.rows for run in self._runs if run.info.shelf == shelf)
 
     def _tell_once(self, full: OSError) -> None:
-        if not self._told:
-            _log.warning("the local cache %s cannot be written, which costs time: %s", self._folder, full)
+        if not self._told and self._folder is not None:
+            _log.warning(
+                "local files in %s cannot be written: %s. The state is held in memory and read from the checkpoint in "
+                "every batch. Make room, or set run.cache_dir to a folder on another disk",
+                self._folder.path,
+                full,
+            )
             self._told = True
+
+    @property
+    def rebuilt_blocks(self) -> int:
+        """Blocks that were read from the state store, because the local folder did not have them."""
+        return self._lost.rebuilt_blocks
 
     @property
     def bytes(self) -> int:
@@ -198,51 +228,102 @@ class BlockStore:
 
     # --- runs --------------------------------------------------------------------------------------------------------
 
-    def _catalog_path(self, seal: str) -> Path:
-        return self._folder / f"{seal}.catalog"
-
-    def _add_run(self, shelf: Shelf, blocks: tuple[int, ...], rows: pa.Table) -> None:
+    def _run(self, shelf: Shelf, blocks: tuple[int, ...], rows: pa.Table) -> Run:
         times = longs(rows, "time")
         earliest, latest = int(times.min()), int(times.max())
         info = RunInfo(shelf, latest // self._slice_us, blocks, rows.num_rows, rows.nbytes, earliest, latest)
-        self._runs.append(Run(info, rows=rows))
+        return Run(info, rows=rows)
 
     def _written(self, run: Run) -> Run:
+        if self._folder is None:
+            return run
         try:
-            return Run(run.info, files=RunFiles.write(self._folder, run))
+            return Run(run.info, files=RunFiles.write(self._folder, run), recover=self._lost.rows)
         except OSError as full:
             self._tell_once(full)
             return run
 
+    def _merged(self, runs: Sequence[Run]) -> Run:
+        blocks = tuple(number for run in runs for number in run.info.blocks)
+        return self._written(self._run(runs[0].info.shelf, blocks, concat([run.rows for run in runs])))
+
     def _merge(self) -> None:
-        merged = True
-        while merged:
-            merged = False
-            tiers: dict[tuple[Shelf, int, int], list[Run]] = {}
-            for run in self._runs:
-                tier = (max(run.info.rows, 1).bit_length() - 1) // (_FANOUT.bit_length() - 1)
-                tiers.setdefault((run.info.shelf, run.info.slice, tier), []).append(run)
-            for (shelf, _, _), alike in tiers.items():
-                for runs in _mergeable(alike):
-                    self._runs = [run for run in self._runs if run not in runs]
-                    blocks = tuple(number for run in runs for number in run.info.blocks)
-                    self._add_run(shelf, blocks, concat([run.rows for run in runs]))
-                    merged = True
+        for runs in merges(self._runs):
+            merged = self._merged(runs)
+            self._runs = [run for run in self._runs if run not in runs]
+            self._runs.append(merged)
 
 
-def _mergeable(alike: Sequence[Run]) -> Iterator[list[Run]]:
-    """Groups of a tier's runs that are worth merging and not too large to."""
-    together: list[Run] = []
+class _LostRuns:
+    """Reads runs from the state store. Apart from the store, so that runs do not keep a closed store alive."""
+
+    def __init__(self, durable: Durable) -> None:
+        self._durable = durable
+        self.rebuilt_blocks = 0
+
+    def rows(self, info: RunInfo, cause: object) -> pa.Table:
+        _log.warning("rebuilding a local run of %d rows from the state store: %s", info.rows, cause)
+        tables = []
+        for number in info.blocks:
+            block = self._durable.get(number)
+            assert block is not None, f"block {number} is listed but not in the state store"
+            tables.append(with_shelf(block)[0])
+        self.rebuilt_blocks += len(info.blocks)
+        return concat(tables)
+
+
+@dataclass(frozen=True)
+class _Merge:
+    """Runs that are to become one."""
+
+    runs: tuple[Run, ...]
+    rows: int
+    bytes: int
+
+    @property
+    def tier(self) -> int:
+        return (max(self.rows, 1).bit_length() - 1) // (_FANOUT.bit_length() - 1)
+
+
+def merges(runs: Iterable[Run]) -> Iterator[tuple[Run, ...]]:
+    """Which runs to merge, each group into one: as if tier after tier was, but no row is written more than once."""
+    alike: dict[tuple[Shelf, int], list[_Merge]] = {}
+    for run in runs:
+        single = _Merge((run,), run.info.rows, run.info.bytes)
+        alike.setdefault((run.info.shelf, run.info.slice), []).append(single)
+    for planned in alike.values():
+        while groups := [group for tier in _tiers(planned) for group in _mergeable(tier)]:
+            for group in groups:
+                planned = [merge for merge in planned if merge not in group]
+                together = tuple(run for merge in group for run in merge.runs)
+                planned.append(_Merge(together, sum(m.rows for m in group), sum(m.bytes for m in group)))
+        yield from (merge.runs for merge in planned if len(merge.runs) > 1)
+
+
+def _tiers(planned: Iterable[_Merge]) -> Iterable[list[_Merge]]:
+    tiers: dict[int, list[_Merge]] = {}
+    for merge in planned:
+        tiers.setdefault(merge.tier, []).append(merge)
+    return tiers.values()
+
+
+def _mergeable(alike: Sequence[_Merge]) -> Iterator[list[_Merge]]:
+    """Groups of a tier that are worth merging and not too large to."""
+    together: list[_Merge] = []
     size = 0
-    for run in alike:
-        if size + run.info.bytes > _MAX_MERGED_BYTES:
+    for merge in alike:
+        if size + merge.bytes > _MAX_MERGED_BYTES:
             if len(together) >= _FANOUT:
                 yield together
             together, size = [], 0
-        together.append(run)
-        size += run.info.bytes
+        together.append(merge)
+        size += merge.bytes
     if len(together) >= _FANOUT:
         yield together
+
+
+def _catalog_name(seal: str) -> str:
+    return f"{seal}.catalog"
 
 
 def sliced(rows: pa.Table, slice_us: int) -> Iterator[pa.Table]:
