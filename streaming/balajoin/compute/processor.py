@@ -13,6 +13,7 @@ from pyspark.sql.types import BinaryType, LongType, StructType
 
 from balajoin.compute.spec import JoinSpec, SideTopics
 from balajoin.labels import node_labels
+from balajoin.partitions import require_place
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +40,9 @@ class NodeProcessor(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator["pd.DataFrame"], timerValues: Any) -> Iterator["pd.DataFrame"]:  # noqa: N802, N803
         from balajoin.compute import batch
+        from balajoin.worker import current_stamp
 
+        require_place(key[0], self._spec.nodes, current_stamp().batch)
         node = self._node_of[key[0]]
         yield from batch.process(self._spec, node, self._state, self._cache, self._topics, rows)
 
