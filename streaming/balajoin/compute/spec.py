@@ -46,7 +46,7 @@ class Window:
 class JoinSpec:
     """What a node has to know of the join. Times in microseconds, processing times in milliseconds.
 
-    `pins` are settings that stored rows depend on: a checkpoint made with others is refused.
+    `pins` are settings that stored rows depend on: a checkpoint made with others is refused. See `balajoin.pins`.
     """
 
     nodes: int
