@@ -106,6 +106,11 @@ def forget_finished_queries(spark: SparkSession) -> None:
     jvm.System.gc()
 
 
+FLOW_JOIN_NOTE = (
+    "flow-join hashes keys that are skewed on the build side only; the paper's Flow-Join would treat them as PRPD does"
+)
+
+
 def machine() -> str:
     model = next(
         (line.partition(":")[2].strip() for line in _cpu_lines() if line.startswith("model name")), platform.processor()

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import get_args
 
-from bench import machine
+from bench import FLOW_JOIN_NOTE, machine
 from cluster import Outcome, Scenario, balance_factor, cluster, simulate
 from rich.box import SIMPLE
 from rich.console import Console
@@ -53,6 +53,7 @@ def main() -> None:
         console.print(_overhead(replace(base, zipf=0.0), options.rounds, progress, task))
         console.print(_traffic(variants, progress, task))
     console.print(f"{base.batches} batches of {base.batch_rows:,} probe rows, {base.keys:,} keys; {machine()}")
+    console.print(FLOW_JOIN_NOTE)
 
 
 def _effect(scenario: Scenario, progress: Progress, task: TaskID) -> Table:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
 
-from bench import PARTITIONS, checkpoint, create_topics, kafka, machine, preload, session
+from bench import FLOW_JOIN_NOTE, PARTITIONS, checkpoint, create_topics, kafka, machine, preload, session
 from contenders import VALUE
 from pyspark.sql import SparkSession
 from rich.box import SIMPLE
@@ -88,6 +88,8 @@ def main() -> None:
                     progress.advance(task)
             console.print(_table(f"n = {_NODES}, {name}", runs, rows))
     console.print(f"{options.probe:,} probe and {options.build:,} build rows; {machine()}")
+    if "flow-join" in options.policies:
+        console.print(FLOW_JOIN_NOTE)
 
 
 def _run(

@@ -60,8 +60,9 @@ class Pipeline:
     def cache(self) -> Path:
         return self.folder / "cache"
 
-    def joined(self) -> DataFrame:
-        settings = JoinSettings(
+    @property
+    def settings(self) -> JoinSettings:
+        return JoinSettings(
             type=self.type,
             before=self.before,
             after=self.after,
@@ -76,12 +77,14 @@ class Pipeline:
             skew=self.skew,
             max_rows_per_batch=self.max_rows_per_batch,
         )
+
+    def joined(self) -> DataFrame:
         return balajoin.join(
             self.spark,
             self.probe,
             self.build,
             kafka=self.kafka,
-            settings=settings,
+            settings=self.settings,
             cache_dir=str(self.cache),
             checkpoint=self.checkpoint,
             hash_bits=self.hash_bits,

@@ -38,12 +38,16 @@ def balance_factor(loads: Sequence[int]) -> float:
 
 
 class BalancedPartition:
-    """Algorithm 2, a row at a time. `letter` follows the paper's letter where it breaks Theorem 1."""
+    """Algorithm 2, a row at a time. `letter` follows the paper's letter where it breaks Theorem 1.
 
-    def __init__(self, n: int, epsilon: float, letter: bool = False) -> None:
+    `prose` follows the text around it: U(x) also grows where its least loaded node would still leave B above ε.
+    """
+
+    def __init__(self, n: int, epsilon: float, letter: bool = False, prose: bool = False) -> None:
         self.n = n
         self.epsilon = epsilon
         self.letter = letter
+        self.prose = prose
         self.loads = [0] * n
         self.u: dict[int, list[int]] = {}
         self.seq: dict[int, list[int]] = {}
@@ -56,18 +60,20 @@ class BalancedPartition:
             node = seq[0]
         else:
             last = self.last[x]
-            tentative = [load + (j == last) for j, load in enumerate(self.loads)]
-            if balance_factor(tentative) > self.epsilon:
+            if self._balance_factor_with(last) > self.epsilon:
                 node = self._least_loaded(u, last)
-                if node == last:
+                if node == last or (self.prose and self._balance_factor_with(node) > self.epsilon):
                     full = len(u) == self.n
                     update_u(x, u, seq, self.n)
-                    node = last if full and not self.letter else seq[-1]
+                    node = node if full and not self.letter else seq[-1]
             else:
                 node = last
         self.last[x] = node
         self.loads[node] += 1
         return node
+
+    def _balance_factor_with(self, node: int) -> float:
+        return balance_factor([load + (j == node) for j, load in enumerate(self.loads)])
 
     def _least_loaded(self, u: Sequence[int], last: int) -> int:
         least = min(self.loads[j] for j in u)

@@ -180,6 +180,19 @@ def test_the_bound_holds_after_every_row(seed):
         _assert_balanced(partition.loads, extensions(partition), epsilon)
 
 
+def test_the_papers_prose_would_spread_keys_over_more_nodes_and_gain_no_balance():
+    sizes = {}
+    for prose in (False, True):
+        sizes[prose] = 0
+        for seed in range(3):
+            partition = oracle.BalancedPartition(16, 0.2, prose=prose)
+            for key in hashes_of(zipf_keys(10_000, 20, 1.25, seed=seed)).tolist():
+                partition.row(key)
+            assert oracle.balance_factor(partition.loads) <= 0.2
+            sizes[prose] += sum(map(len, partition.u.values()))
+    assert sizes[True] > 1.1 * sizes[False]
+
+
 def test_the_papers_letter_would_leave_a_node_empty():
     """Why balance.py does not take the first of equal nodes: two of them would take turns for ever."""
     stuck = 0

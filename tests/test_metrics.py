@@ -1,5 +1,6 @@
 """Metrics without a query: what reports add up to, what is served, and that the documentation has the same table."""
 
+import http.client
 import re
 import socket
 import subprocess
@@ -294,6 +295,43 @@ def test_exporters_of_one_process_do_not_see_each_other() -> None:
         assert one.address.port != two.address.port
         assert 'join="two"' not in scraped(one)
         assert 'join="one"' not in scraped(two)
+
+
+def _status(exporter: Exporter, host: str | None) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", exporter.address.port, timeout=10)
+    connection.putrequest("GET", "/metrics", skip_host=True)
+    if host is not None:
+        connection.putheader("Host", host)
+    connection.endheaders()
+    answer = connection.getresponse()
+    answer.read()
+    connection.close()
+    return answer.status
+
+
+def test_local_metrics_answer_to_no_other_name() -> None:
+    """A site whose name is made to mean this machine could read them otherwise."""
+    for address in (ANYWHERE, Address("localhost", 0)):
+        with Exporter(address, [join_metrics()]) as exporter:
+            port = exporter.address.port
+            for foreign in (
+                "evil.example",
+                f"evil.example:{port}",
+                "localhost.evil.example",
+                "127.0.0.1.nip.io",
+                "[::1",
+            ):
+                assert _status(exporter, foreign) == 421
+            assert _status(exporter, None) == 421
+            for own in ("localhost", f"LOCALHOST:{port}", f"127.0.0.1:{port}", f"[::1]:{port}"):
+                assert _status(exporter, own) == 200
+
+
+def test_metrics_for_the_network_answer_to_any_name() -> None:
+    """Prometheus asks by the name of a service, as in docker-compose.yml; only whoever set that up knows it."""
+    with Exporter(Address("0.0.0.0", 0), [join_metrics()]) as exporter:
+        for name in ("join:9464", "balajoin.example", "10.0.0.7:9464"):
+            assert _status(exporter, name) == 200
 
 
 def test_an_address_that_is_taken_is_named_and_a_closed_one_is_free_again() -> None:

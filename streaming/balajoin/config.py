@@ -67,6 +67,8 @@ def load(path: Path, environ: Mapping[str, str]) -> Config:
     if problems:
         raise ConfigError(sorted(with_lines(problems, locate(text)), key=lambda problem: problem.line or 0))
     config._substituted_secrets = tuple(references.secrets)
+    config.probe._substituted = references.substituted_in("probe")
+    config.build._substituted = references.substituted_in("build")
     return config
 
 
@@ -152,9 +154,15 @@ class _References:
         self.problems: list[Problem] = []
         self.secrets: list[str] = []
         self.with_secrets: list[str] = []
+        self._substituted: set[str] = set()
 
     def resolve(self, settings: dict[str, Any]) -> dict[str, Any]:
         return {name: self._value(value, name) for name, value in settings.items()}
+
+    def substituted_in(self, section: str) -> frozenset[str]:
+        """Names of the settings of a section that hold a reference."""
+        split = (setting.split(".", 1) for setting in self._substituted)
+        return frozenset(name for first, *rest in split if first == section for name in rest)
 
     def _value(self, value: Any, setting: str, depth: int = 0) -> Any:
         if depth > _DEEPEST:
@@ -171,6 +179,7 @@ class _References:
     def _text(self, reference: re.Match[str], setting: str) -> str:
         if reference["escape"]:
             return reference[0].removeprefix("$")
+        self._substituted.add(setting)
         body = reference["body"] or ""
         if body.startswith("file:"):
             text = self._file(body.removeprefix("file:"), setting)

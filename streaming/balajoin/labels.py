@@ -31,9 +31,14 @@ def spark_murmur3_long(value: int) -> int:
     return h - (1 << 32) if h >> 31 else h
 
 
+def partition_of(label: int, partitions: int) -> int:
+    """Where Spark puts the group of this label."""
+    return spark_murmur3_long(label) % partitions
+
+
 def labels_on(partition: int, partitions: int) -> Iterator[int]:
     """Labels, ascending, whose group Spark puts on `partition` of `partitions`."""
-    return (label for label in count() if spark_murmur3_long(label) % partitions == partition)
+    return (label for label in count() if partition_of(label, partitions) == partition)
 
 
 def node_labels(nodes: int) -> list[int]:
@@ -42,7 +47,7 @@ def node_labels(nodes: int) -> list[int]:
     candidates = count()
     while len(found) < nodes:
         label = next(candidates)
-        found.setdefault(spark_murmur3_long(label) % nodes, label)
+        found.setdefault(partition_of(label, nodes), label)
     return [found[node] for node in range(nodes)]
 
 
@@ -54,6 +59,6 @@ def source_label(source: int, nodes: int) -> int:
 
 def source_of(label: int, nodes: int) -> int:
     """The way back from `source_label`."""
-    partition = spark_murmur3_long(label) % nodes
+    partition = partition_of(label, nodes)
     turns = sum(1 for _ in takewhile(label.__gt__, labels_on(partition, nodes)))
     return partition + turns * nodes

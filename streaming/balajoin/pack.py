@@ -54,7 +54,8 @@ class Packer:
         is_dead = pc.is_valid(batch.column("dead"))
         if dead := pc.sum(is_dead).as_py():
             buried = batch.filter(is_dead)
-            self.publisher.publish(self.dead_letter_topic, dead_letters(self.topic, buried, self.max_ahead_ms))
+            letters = dead_letters(self.side, self.topic, buried, self.max_ahead_ms)
+            self.publisher.publish(self.dead_letter_topic, letters)
             counted = {"side": self.side, "dead": dead, "ahead": count_ahead(buried)}
             yield pa.RecordBatch.from_pylist([counted], _PACKED_SCHEMA)
             batch = batch.filter(pc.invert(is_dead))

@@ -1,28 +1,112 @@
-"""Settings that stored rows depend on: a checkpoint made with others is refused."""
+"""Settings that stored rows depend on: a checkpoint made with others is refused.
 
-from typing import TYPE_CHECKING, Any
+An expression that takes something from the environment or from a file (`${…}`) may hold a secret. Of such an expression
+the checkpoint keeps a salted hash only, and no error shows it. Nodes compare it in every batch. A node that finds what
+the driver made of it compares texts; after a restart each process computes the hash with the checkpoint's salt once.
+"""
 
+import hashlib
+import hmac
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Self
+
+from balajoin import durations
 from balajoin.errors import StateError
+from balajoin.redaction import HIDDEN
 
 if TYPE_CHECKING:
     from balajoin.settings import JoinSettings, Stream
+
+
+# A wider interval would look for rows that have expired. Checkpoints of older versions do not tell theirs.
+_INTERVAL = ("join.before", "join.after")
+
+
+@dataclass(frozen=True)
+class HiddenPin:
+    expression: str = field(repr=False)
+    written: Mapping[str, str]
+
+    @classmethod
+    def of(cls, expression: str) -> Self:
+        salt = secrets.token_hex(16)
+        return cls(expression, {"salt": salt, "scrypt": _digest(expression, salt)})
 
 
 def pins(probe: "Stream", build: "Stream", settings: "JoinSettings") -> dict[str, Any]:
     return {
         "join.type": settings.type,
         "join.nodes": settings.nodes,
+        "join.before": durations.format_ms(settings.before_ms),
+        "join.after": durations.format_ms(settings.after_ms),
         "probe.topic": probe.topic,
         "build.topic": build.topic,
-        "probe.key": probe.key,
-        "build.key": build.key,
+        "probe.key": _pinned_key(probe),
+        "build.key": _pinned_key(build),
     }
 
 
-def refuse_others(written: dict[str, Any], given: dict[str, Any]) -> None:
+def _pinned_key(stream: "Stream") -> str | HiddenPin:
+    return HiddenPin.of(stream.key) if stream.is_substituted("key") else stream.key
+
+
+def refuse_others(written: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     for setting, value in given.items():
-        if written.get(setting) != value:
+        was = written.get(setting, value if setting in _INTERVAL else None)
+        if _fits(was, value):
+            continue
+        if isinstance(value, HiddenPin) or _is_hidden(was):
             raise StateError(
-                f"{setting} is {value!r}, but the checkpoint was made with {written.get(setting)!r}: stored rows are "
-                f"placed by it. Set it back, or use a new checkpoint location"
+                f"{setting} is another expression than the checkpoint was made with: stored rows are placed by it. Set "
+                "it back, and the variables and files that it takes a part from, or use a new checkpoint location"
             )
+        why = "rows are stored for only as long as it asks" if setting in _INTERVAL else "stored rows are placed by it"
+        raise StateError(
+            f"{setting} is {value!r}, but the checkpoint was made with {was!r}: {why}. Set it back, or use a new "
+            "checkpoint location"
+        )
+
+
+def agreed(written: Mapping[str, Any] | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What the next state holds. A hash stays as it is; a plain text of an older balajoin becomes one."""
+    if written is not None:
+        refuse_others(written, given)
+    before = written or {}
+    return {setting: _to_write(before.get(setting), value) for setting, value in given.items()}
+
+
+def shown(written: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """For people. What `given` hides is not shown either where an older balajoin wrote it as it is."""
+    hidden = {setting for setting, value in (given or {}).items() if isinstance(value, HiddenPin)}
+    return {setting: HIDDEN if setting in hidden or _is_hidden(value) else value for setting, value in written.items()}
+
+
+def _to_write(written: Any, given: Any) -> Any:
+    if not isinstance(given, HiddenPin):
+        return given
+    return written if _is_hidden(written) else dict(given.written)
+
+
+def _is_hidden(written: Any) -> bool:
+    return isinstance(written, dict)
+
+
+def _fits(written: Any, given: Any) -> bool:
+    value = given
+    if isinstance(given, HiddenPin):
+        if written == given.written:
+            return True
+        value = given.expression
+    match written:
+        case {"salt": str(salt), "scrypt": str(digest)} if isinstance(value, str):
+            return hmac.compare_digest(_digest(value, salt), digest)
+    return bool(written == value)
+
+
+@lru_cache(maxsize=64)
+def _digest(expression: str, salt: str) -> str:
+    """Slow on purpose, because secrets may be short: about 50 ms and 16 MiB for each guess."""
+    return hashlib.scrypt(expression.encode(), salt=salt.encode(), n=1 << 14, r=8, p=1, dklen=32).hex()

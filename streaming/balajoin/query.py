@@ -14,6 +14,7 @@ from balajoin.control import streams
 from balajoin.control.publisher import Publisher
 from balajoin.control.records import wake_up_record
 from balajoin.pack import PACKED, Packer
+from balajoin.partitions import SHUFFLE_PARTITIONS
 from balajoin.pins import pins
 from balajoin.redaction import SECRET_NAMES
 from balajoin.routing.router import ROUTED, STATE, Router
@@ -41,13 +42,14 @@ def join(
 ) -> DataFrame:
     """The continuous interval join of two topics, as an ordinary streaming DataFrame (columns: see `results`).
 
-    Sets what the operators need on the session: `spark.sql.shuffle.partitions` becomes `settings.nodes`. `cache_dir`
-    is a folder on each executor's own disk, its temporary folder by default. `checkpoint` is the query's, and needed if
-    `balajoin rescale` wrote it. `hash_bits` below 64 forces hash collisions, for tests.
+    Sets what the operators need on the session: `spark.sql.shuffle.partitions` becomes `settings.nodes`. If that is
+    changed before the query is started, the query refuses to run: see `partitions`. `cache_dir` is a folder on each
+    executor's own disk, its temporary folder by default. `checkpoint` is the query's, and needed if `balajoin rescale`
+    wrote it. `hash_bits` below 64 forces hash collisions, for tests.
     """
     for name, value in _REQUIRED_CONF.items():
         spark.conf.set(name, value)
-    spark.conf.set("spark.sql.shuffle.partitions", settings.nodes)
+    spark.conf.set(SHUFFLE_PARTITIONS, settings.nodes)
 
     probe_types, build_types = edge.types(spark, probe, build)
     publisher = Publisher.of(clients.librdkafka_options(kafka))

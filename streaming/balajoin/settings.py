@@ -183,6 +183,12 @@ class Stream(_Settings):
     value: Text = Field(default="value", examples=["value"])
     starting_offsets: Literal["earliest", "latest"] = Field(default="earliest", examples=["earliest"])
 
+    _substituted: frozenset[str] = PrivateAttr(default=frozenset())
+
+    def is_substituted(self, part: str) -> bool:
+        """Whether the file took some of this expression from the environment or from another file."""
+        return part in self._substituted
+
 
 class Skew(_Settings):
     """What counts as skewed, and how far its rows are spread: θ and ε of the paper, and what they rest on."""

@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from balajoin.checkpoints.summary import NodeSummary, SourceSummary, Summary
+from balajoin.pins import shown
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
@@ -20,7 +21,7 @@ def as_json(summary: Summary) -> dict[str, Any]:
         "join": summary.join,
         "batch": summary.batch,
         "unfinished_batch": summary.unfinished,
-        "settings": summary.pins,
+        "settings": shown(summary.pins),
         "offsets": dict(summary.offsets),
         "nodes": [_node_json(node) for node in summary.nodes],
         "sources": [_source_json(source, summary.keys) for source in summary.sources],
@@ -59,7 +60,7 @@ def _source_json(source: SourceSummary, keys: dict[int, str]) -> dict[str, Any]:
 
 def tables(summary: Summary, most_keys: int) -> Iterator[RenderableType]:
     yield f"{summary.location}: {_moment(summary)}"
-    yield ", ".join(f"{setting} {value}" for setting, value in summary.pins.items())
+    yield ", ".join(f"{setting} {value}" for setting, value in shown(summary.pins).items())
     yield from (
         f"read of {topic}: {_places(ends)}" for offsets in summary.offsets.values() for topic, ends in offsets.items()
     )

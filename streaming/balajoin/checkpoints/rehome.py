@@ -17,6 +17,7 @@ from balajoin.compute import head, owed
 from balajoin.compute.spec import JoinSpec
 from balajoin.compute.store import sliced, tagged, with_shelf
 from balajoin.hashing import homes
+from balajoin.pins import agreed
 from balajoin.sides import Shelf
 
 
@@ -64,7 +65,7 @@ class Rescale:
         newest = max(heads.values(), key=last_batch)
         return {
             **newest,
-            "pins": self.spec.pins,
+            "pins": agreed(None, self.spec.pins),
             "lineage": uuid4().hex,
             "seal": uuid4().hex,
             "next_number": next_number,

@@ -1,6 +1,7 @@
 """`balajoin state`: what a checkpoint holds, without a query."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -10,7 +11,7 @@ from balajoin.checkpoints.display import as_json, tables
 from balajoin.checkpoints.reading import explained, read
 from balajoin.checkpoints.seed import unstarted
 from balajoin.checkpoints.summary import Summary, summary
-from balajoin.pins import pins, refuse_others
+from balajoin.pins import pins, refuse_others, shown
 from balajoin.session import create_session
 from balajoin.settings import Config
 
@@ -44,7 +45,8 @@ def look(location: str, config: Config | None, *, cache: Path, verbose: bool) ->
             found = summary(unstarted(spark, location) or read(spark, location))
     finally:
         spark.stop()
-    if config is not None:
-        given = pins(config.probe, config.build, config.join)
-        refuse_others(found.pins, {**given, "join.nodes": found.pins.get("join.nodes")})
-    return found
+    if config is None:
+        return found
+    given = pins(config.probe, config.build, config.join)
+    refuse_others(found.pins, {**given, "join.nodes": found.pins.get("join.nodes")})
+    return replace(found, pins=shown(found.pins, given))

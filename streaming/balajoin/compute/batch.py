@@ -132,7 +132,7 @@ class Inputs:
 def _publish(node: Node, stamp: Stamp, nodes: int, topics: SideTopics) -> None:
     publisher = Publisher(topics.options)
     for rows in node.late:
-        publisher.publish(topics.late, late_records(topics.origins[rows.side], rows.rows, rows.watermark))
+        publisher.publish(topics.late, late_records(rows.side, topics.origins[rows.side], rows.rows, rows.watermark))
     if node.signals:
         signals = [signal_record(stamp, home(signal.hash, nodes), signal) for signal in node.signals]
         node.statistics.signal_bytes = sum(map(size, signals))

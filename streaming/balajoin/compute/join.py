@@ -31,7 +31,7 @@ from balajoin.compute.store import BlockStore, Durable
 from balajoin.compute.watermarks import BEGINNING, ActivityClock, Past, Watermark, advance_both
 from balajoin.control.records import ANY_PLAN, Part, Report, Shipment, Signal, Stamp
 from balajoin.hashing import homes
-from balajoin.pins import refuse_others
+from balajoin.pins import agreed
 from balajoin.sides import SECTIONS, SHELVES, SIDES, Section, Shelf, Side, side_of
 
 _NO_POSITIONS = np.empty(0, np.int64)
@@ -87,6 +87,7 @@ class Node:
         self._overdue: list[tuple[int, int]] = []
         if state is None:
             remove_abandoned(cache)
+            self._pins = agreed(None, spec.pins)
             self._lineage = self._seal = uuid4().hex
             self._clock = ActivityClock(spec.idle_after_ms)
             self._watermarks = {side: Watermark(spec.idle_after_ms) for side in SIDES}
@@ -99,7 +100,7 @@ class Node:
             next_number = 0
         else:
             written = head.read(state)
-            refuse_others(written["pins"], spec.pins)
+            self._pins = agreed(written["pins"], spec.pins)
             self._lineage = _checked_name(written["lineage"])
             self._seal = _checked_name(written["seal"])
             now_ms, batch_ms = written["clock"]
@@ -205,7 +206,7 @@ class Node:
     def state(self) -> bytes:
         return head.write(
             {
-                "pins": self._spec.pins,
+                "pins": self._pins,
                 "lineage": self._lineage,
                 "seal": self._seal,
                 "clock": [self._clock.now_ms, self._clock.batch_ms],

@@ -12,6 +12,7 @@ from pyspark.sql.types import BinaryType, LongType, StructType
 
 from balajoin.compute.spec import JoinSpec, SideTopics
 from balajoin.labels import node_labels
+from balajoin.partitions import require_place
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +39,9 @@ class NodeProcessor(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator["pd.DataFrame"], timerValues: Any) -> Iterator["pd.DataFrame"]:  # noqa: N802, N803
         from balajoin.compute import batch, cache_folder
+        from balajoin.worker import current_stamp
 
+        require_place(key[0], self._spec.nodes, current_stamp().batch)
         node = self._node_of[key[0]]
         cache = cache_folder.place(self._cache_dir)
         yield from batch.process(self._spec, node, self._state, cache, self._topics, rows)

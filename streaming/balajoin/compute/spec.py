@@ -46,7 +46,8 @@ class Window:
 class JoinSpec:
     """What a node has to know of the join. Times in microseconds, processing times in milliseconds.
 
-    `pins` are settings that stored rows depend on: a checkpoint made with others is refused. `plan` is that of `Stamp`.
+    `pins` are settings that stored rows depend on: a checkpoint made with others is refused, see `balajoin.pins`.
+    `plan` is that of `Stamp`.
     """
 
     nodes: int

@@ -20,6 +20,9 @@ _FATAL: Any = ClientError  # its types do not tell that it is an exception
 _REFUSALS = (ClientError.TOPIC_AUTHORIZATION_FAILED, ClientError.CLUSTER_AUTHORIZATION_FAILED)
 
 
+ID_HEADER = "balajoin-id"
+"""Results, dead letters and late rows have it: whatever repeats a record repeats its id."""
+
 Header = tuple[str, bytes | None]
 Place = tuple[int, int]
 """Partition and offset of a record on its topic."""

@@ -1,4 +1,8 @@
-"""Records that could not take part, dead letters and late rows, each with where it came from and why."""
+"""Records that could not take part, dead letters and late rows, each with an id, where it came from, and why.
+
+A repeated batch publishes its records again, with the same ids. The side is part of an id, because a topic that is
+joined with itself gives each of its records twice.
+"""
 
 import base64
 import json
@@ -10,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from balajoin import durations
-from balajoin.control.publisher import Header, Record
+from balajoin.control.publisher import ID_HEADER, Header, Record
+from balajoin.sides import Side
 
 AHEAD = "ahead"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -20,8 +25,9 @@ _REASONS = {
 }
 
 
-def _whence_and_why(topic: str, row: Mapping[str, Any], reason: str) -> list[Header]:
+def _id_whence_and_why(side: Side, topic: str, row: Mapping[str, Any], reason: str) -> list[Header]:
     return [
+        (ID_HEADER, f"{side}-{topic}-{row['partition']}-{row['offset']}".encode()),
         ("balajoin-topic", topic.encode()),
         ("balajoin-partition", str(row["partition"]).encode()),
         ("balajoin-offset", str(row["offset"]).encode()),
@@ -46,14 +52,14 @@ def _reasons(row: Mapping[str, Any], ahead_us: int | None, max_ahead_ms: int) ->
         yield f"the time {time:%Y-%m-%dT%H:%M:%SZ} is {ahead} ahead of the clock; join.max_ahead allows {bound}"
 
 
-def dead_letters(topic: str, rows: pa.Table | pa.RecordBatch, max_ahead_ms: int) -> Iterator[Record]:
+def dead_letters(side: Side, topic: str, rows: pa.Table | pa.RecordBatch, max_ahead_ms: int) -> Iterator[Record]:
     """The original records, with their headers, from the edge's rows that carry them."""
     for row in rows.to_pylist():
         original = json.loads(row["dead"])
         reason = "; ".join(_reasons(row, original.get(AHEAD), max_ahead_ms))
         headers = [_header(header) for header in original.get("headers", ())]
         key, value = (_bytes(original.get(part)) for part in ("key", "value"))
-        yield Record(key, value, [*headers, *_whence_and_why(topic, row, reason)])
+        yield Record(key, value, [*headers, *_id_whence_and_why(side, topic, row, reason)])
 
 
 def count_ahead(rows: pa.Table | pa.RecordBatch) -> int:
@@ -61,8 +67,8 @@ def count_ahead(rows: pa.Table | pa.RecordBatch) -> int:
     return pc.sum(pc.starts_with(rows.column("dead"), f'{{"{AHEAD}":')).as_py() or 0
 
 
-def late_records(topic: str, rows: pa.Table, watermark_us: int) -> Iterator[Record]:
+def late_records(side: Side, topic: str, rows: pa.Table, watermark_us: int) -> Iterator[Record]:
     for row in rows.to_pylist():
         behind_ms = -(-(watermark_us - row["time"]) // 1000)
         reason = f"late by {behind_ms} ms: rows that it matches may have expired"
-        yield Record(row["key"], row["value"], _whence_and_why(topic, row, reason))
+        yield Record(row["key"], row["value"], _id_whence_and_why(side, topic, row, reason))

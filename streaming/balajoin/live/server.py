@@ -2,30 +2,24 @@
 
 import base64
 import hashlib
-import ipaddress
 import json
-import logging
 import re
-import socket
 import threading
 import time
 from contextlib import suppress
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from socketserver import TCPServer
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 from urllib.parse import urlsplit
 
 from balajoin.address import Address
 from balajoin.errors import ConfigError, Problem
+from balajoin.http_server import Handler, Server
 from balajoin.live.hub import KEPT_BATCHES, Hub
 
-_logger = logging.getLogger(__name__)
 _PAGE = Path(__file__).with_name("page.html").read_bytes()
 _HEARTBEAT_S = 10.0
-_STUCK_AFTER_S = 30.0
 _MOST_READERS = 64
 
 
@@ -47,37 +41,19 @@ _HEADERS = {
 }
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-
-    def __init__(self, address: Address, hub: Hub) -> None:
-        self.address_family = socket.AF_INET6 if address.is_ipv6 else socket.AF_INET
+class _Server(Server):
+    def __init__(self, address: Address, hub: Hub, setting: str) -> None:
         self.hub = hub
-        self.is_local = address.is_loopback
         self.readers = threading.BoundedSemaphore(_MOST_READERS)
-        super().__init__((address.host, address.port), _Handler)
-
-    def server_bind(self) -> None:
-        """Without asking for the host's full name, as HTTPServer does: without a DNS server that takes seconds."""
-        TCPServer.server_bind(self)
-        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        _logger.debug("a request of %s failed", client_address, exc_info=True)
+        super().__init__(address, _Handler, setting)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     server: _Server
-    server_version, sys_version = "balajoin", ""
-    timeout = _STUCK_AFTER_S
 
-    def do_GET(self) -> None:
+    def answer(self) -> None:
         path = urlsplit(self.path).path
-        if self.server.is_local and not _is_local_name(self.headers.get("Host", "")):
-            # A page of somewhere else, whose host's name was made to mean this machine, would read all of it.
-            self.send_error(HTTPStatus.MISDIRECTED_REQUEST, "ask by the address that page.address has")
-        elif path == "/":
+        if path == "/":
             self._begin("text/html; charset=utf-8", len(_PAGE))
             self.wfile.write(_PAGE)
         elif path == "/events":
@@ -89,9 +65,6 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in _HEADERS.items():
             self.send_header(name, value)
         super().end_headers()
-
-    def log_message(self, format: str, *args: Any) -> None:
-        _logger.debug("%s %s", self.address_string(), format % args)
 
     def _begin(self, kind: str, length: int | None = None) -> None:
         self.send_response(HTTPStatus.OK)
@@ -124,26 +97,17 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(text.encode())
 
 
-def _is_local_name(host: str) -> bool:
-    name = urlsplit(f"//{host}").hostname or ""
-    if name == "localhost":
-        return True
-    with suppress(ValueError):
-        return bool(ipaddress.ip_address(name))
-    return False
-
-
 class LivePage:
     """Serves `hub` within its `with` block."""
 
     def __init__(self, address: Address, hub: Hub, setting: str = "page.address") -> None:
         try:
-            self._server = _Server(address, hub)
+            self._server = _Server(address, hub, setting)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             hint = "choose another port, or 0 for any that is free"
             raise ConfigError([Problem(setting, f"cannot listen on {address}: {reason}", hint)]) from None
-        self.address = address.with_port(self._server.server_address[1])
+        self.address = address.with_port(self._server.server_port)
         self._thread = threading.Thread(target=self._server.serve_forever, name="live-page", daemon=True)
 
     @property

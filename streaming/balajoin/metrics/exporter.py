@@ -5,15 +5,15 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from types import TracebackType
 from typing import Self
-from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, MetricsHandler
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from balajoin.address import Address
 from balajoin.errors import SetupError
+from balajoin.http_server import Handler, Server
 from balajoin.metrics.catalogue import Metric
 from balajoin.metrics.join_metrics import Histogram, JoinMetrics, Series
 
@@ -25,11 +25,13 @@ class Exporter:
         registry = CollectorRegistry()
         registry.register(_Joins(joins))
         try:
-            self._server, self._thread = _serve(address, registry)
+            self._server = Server(address, _handler(registry), setting)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise SetupError(f"{setting} {address} cannot be listened on: {reason}; choose another") from None
         self.address = address.with_port(self._server.server_port)
+        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
+        self._thread.start()
 
     @property
     def url(self) -> str:
@@ -47,8 +49,14 @@ class Exporter:
         self.close()
 
 
-def _serve(address: Address, registry: CollectorRegistry) -> tuple[WSGIServer, threading.Thread]:
-    return start_http_server(address.port, address.host, registry)
+def _handler(of_joins: CollectorRegistry) -> type[Handler]:
+    class MetricsOfJoins(Handler, MetricsHandler):
+        registry = of_joins
+
+        def answer(self) -> None:
+            MetricsHandler.do_GET(self)
+
+    return MetricsOfJoins
 
 
 class _Joins(Collector):

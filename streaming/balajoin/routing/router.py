@@ -14,6 +14,7 @@ from balajoin.control.publisher import Place, Publisher, Record, size
 from balajoin.control.records import Stamp, signal_record
 from balajoin.hashing import home
 from balajoin.labels import node_labels
+from balajoin.partitions import require_place
 from balajoin.routing import policies
 from balajoin.routing.rule import PolicyName, SkewRule
 from balajoin.routing.source import Parcels, Source
@@ -41,8 +42,10 @@ class Router:
     """Of sources that Spark has no state of yet, where a checkpoint was made of another."""
 
     def as_function(self) -> Callable[[Any, Iterator[pd.DataFrame], Any], Iterator[pd.DataFrame]]:
-        def route(_: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
-            yield from self.route(frames, state, current_stamp(self.plan))
+        def route(key: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+            stamp = current_stamp(self.plan)
+            require_place(int(key[0]), self.nodes, stamp.batch)
+            yield from self.route(frames, state, stamp)
 
         return route
 

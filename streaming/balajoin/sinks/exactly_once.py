@@ -11,6 +11,7 @@ from balajoin.checkpoints.files import Folder
 from balajoin.clients import librdkafka_options
 from balajoin.errors import ConfigError, Problem
 from balajoin.output import to_records
+from balajoin.partitions import SHUFFLE_PARTITIONS, require_setting
 from balajoin.settings import JoinSettings, Kafka, Output
 from balajoin.sinks.marker import deciding
 from balajoin.sinks.transaction import Target, take_over
@@ -27,6 +28,7 @@ def write_exactly_once(
     """
     if output.commit_topic is None:
         raise ConfigError([Problem("output.delivery", "is not exactly-once", 'delivery = "exactly-once"')])
+    require_setting(joined.sparkSession.conf.get(SHUFFLE_PARTITIONS), settings.nodes)
     counts = topics.partition_counts(kafka, [output.commit_topic])
     problem = commit_topic_problem(output.commit_topic, counts[output.commit_topic], settings.nodes)
     if problem:

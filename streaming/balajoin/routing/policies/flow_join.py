@@ -1,6 +1,9 @@
 """Flow-Join: keys that are skewed on both sides are treated as by SFR, on the probe side only as by PRPD.
 
 A sketch a side decides. Build rows that the source passed before this call count, later ones do not.
+
+Keys that are skewed on the build side only are hashed here like all others. The paper would treat them by PRPD with the
+sides exchanged: build rows stay where they are, probe rows go to all nodes. Here build rows always go to their home.
 """
 
 from dataclasses import replace

@@ -1,0 +1,83 @@
+"""Dead letters and late rows: whatever repeats one repeats its id, and two that differ have different ids."""
+
+import base64
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+
+from balajoin.control.publisher import Record
+from balajoin.control.rejects import dead_letters, late_records
+from balajoin.sides import Side
+from kafka_data import Sent, everything, headers_of, send
+from oracle import Row
+from pipeline import MINUTE, START, Pipeline
+from strategies import table
+
+
+def _dead(
+    side: Side, topic: str, places: list[tuple[int, int]], headers: dict[str, bytes] | None = None
+) -> list[Record]:
+    written = [{"key": name, "value": base64.b64encode(value).decode()} for name, value in (headers or {}).items()]
+    dead = json.dumps({"key": "aw==", "headers": written})
+    rows = [{"key": None, "time": 0, "partition": p, "offset": o, "dead": dead} for p, o in places]
+    return list(dead_letters(side, topic, pa.Table.from_pylist(rows), 1000))
+
+
+def _late(side: Side, topic: str, places: list[tuple[int, int]]) -> list[Record]:
+    return list(late_records(side, topic, table([Row(b"k", 0, b"v", p, o) for p, o in places]), 10))
+
+
+def _id(record: Record) -> bytes | None:
+    """As a consumer should read it: the last header of the name."""
+    return [value for name, value in record.headers if name == "balajoin-id"][-1]
+
+
+def test_every_row_has_its_own_id_and_the_same_one_again() -> None:
+    places = [(0, 0), (0, 1), (1, 0), (1, 10), (11, 0)]
+    for made in (_dead, _late):
+        of_rows = [
+            [_id(record) for record in made(side, topic, places)]
+            for side in ("probe", "build")  # one topic may be joined with itself
+            for topic in ("clicks", "clicks-1", "1")
+        ]
+        ids = [id_ for group in of_rows for id_ in group]
+        assert len(set(ids)) == len(ids) == 30
+        assert [_id(record) for record in made("probe", "clicks", places)] == of_rows[0]
+    assert _id(*_dead("build", "shows", [(3, 17)])) == b"build-shows-3-17"
+
+
+def test_a_dead_letter_keeps_the_headers_that_it_had() -> None:
+    """Also an id that it has as the result of another join."""
+    (letter,) = _dead("probe", "clicks", [(0, 7)], {"trace": b"abc", "balajoin-id": b"0-1-2-3"})
+    assert list(letter.headers)[:2] == [("trace", b"abc"), ("balajoin-id", b"0-1-2-3")]
+    assert _id(letter) == b"probe-clicks-0-7"
+
+
+def test_a_repeated_batch_repeats_the_ids(pipeline: Callable[..., Pipeline]) -> None:
+    running = pipeline({"key": "cast(cast(key as string) as int)"}, {"key": "cast(cast(key as string) as int)"})
+    inputs = (running.probe.topic, running.build.topic)
+    for hours in (0, 2):
+        for topic in inputs:
+            send(running.bootstrap, topic, [Sent(b"1", b"v", START + hours * 60 * MINUTE, n) for n in range(2)])
+        _run_a_batch(running)
+    for topic in inputs:
+        bad = [Sent(b"no number", b"dead", START, n % 2) for n in range(6)]
+        send(running.bootstrap, topic, [*bad, *(Sent(b"1", b"late", START + n, n % 2) for n in range(4))])
+    _run_a_batch(running)
+    last = max(int(file.name) for file in Path(running.checkpoint, "commits").glob("[0-9]*"))
+    for commit in Path(running.checkpoint, "commits").glob(f"*{last}*"):
+        commit.unlink()  # as if the service had been killed before it
+    _run_a_batch(running)
+    for topic, count in ((running.dead, 12), (running.late, 8)):
+        ids = Counter(headers_of(message)["balajoin-id"] for message in everything(running.bootstrap, topic))
+        assert len(ids) == count
+        assert set(ids.values()) == {2}
+
+
+def _run_a_batch(running: Pipeline) -> None:
+    """Without the sink of files, which knows the batches that it has and does not run them again."""
+    writer = running.joined().writeStream.format("noop").option("checkpointLocation", running.checkpoint)
+    writer.trigger(availableNow=True).start().awaitTermination()
