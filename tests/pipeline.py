@@ -104,6 +104,13 @@ class Pipeline:
         query.stop()
         return [progress for progress in query.recentProgress if "addBatch" in progress["durationMs"]]
 
+    def crash_before_commit_log(self) -> None:
+        """As if the driver had been killed when its last batch was written and not yet noted as done."""
+        notes = [file for file in (Path(self.checkpoint) / "commits").iterdir() if file.name.isdigit()]
+        last = max(notes, key=lambda file: int(file.name))
+        last.unlink()
+        last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
+
     def run_a_batch(self) -> None:
         """Everything that is in the topics now. What the batch publishes stays unread."""
         self.start(availableNow=True).awaitTermination()
@@ -119,6 +126,7 @@ class Pipeline:
                 self.spark.read.format("kafka")
                 .options(**spark_reader_options(self.kafka))
                 .option("subscribe", stream.topic)
+                .option("kafka.isolation.level", stream.isolation_level)
                 .load()
             )
             with lenient(self.spark):

@@ -62,7 +62,7 @@ def join(
             side, stream.topic, settings.nodes, settings.dead_letter_topic, settings.max_ahead_ms, publisher
         )
         begin = seed.first_offsets(side, stream.topic, partitions, stream.starting_offsets)
-        records = edge.records(spark, stream.topic, kafka, begin, settings.max_rows_per_batch)
+        records = edge.records(spark, stream.topic, kafka, begin, settings.max_rows_per_batch, stream.isolation_level)
         rows = edge.rows(records, side, stream, typed, settings.max_ahead_ms * 1000, hash_bits)
         return observed.packed(rows.mapInArrow(packer.as_function(), PACKED), side)
 

@@ -26,7 +26,7 @@ from balajoin.failures import JVM_GONE, Place, explain, is_refusal, trace_of
 from balajoin.live.onlookers import Onlookers
 from balajoin.live.telling import Telling
 from balajoin.metrics.serving import served
-from balajoin.progress import BatchLog
+from balajoin.progress import log_batch
 from balajoin.report import Listener, Reports
 from balajoin.session import create_session
 from balajoin.settings import Config
@@ -52,7 +52,7 @@ def run(config: Config, path: Path | None = None, *, cache: Path | None = None, 
                 if onlookers.url:
                     _logger.info("live page at %s", onlookers.url)
                 listeners: list[Listener] = [
-                    BatchLog((config.probe.topic, config.build.topic)),
+                    log_batch,
                     *metrics,
                     Telling.of(config, onlookers.listeners),
                 ]
