@@ -104,12 +104,14 @@ class Pipeline:
         query.stop()
         return [progress for progress in query.recentProgress if "addBatch" in progress["durationMs"]]
 
-    def crash_before_commit_log(self) -> None:
-        """As if the driver had been killed when its last batch was written and not yet noted as done."""
-        notes = [file for file in (Path(self.checkpoint) / "commits").iterdir() if file.name.isdigit()]
-        last = max(notes, key=lambda file: int(file.name))
-        last.unlink()
-        last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
+    def crash_before_last_commit(self) -> None:
+        """As if the driver had been killed before its last batch was done: neither Spark nor the sink knows it."""
+        notes = Path(self.checkpoint) / "commits"
+        last = max(int(file.name) for file in notes.iterdir() if file.name.isdigit())
+        for folder in (notes, self.folder / "results" / self.place / "_spark_metadata"):
+            for name in (f"{last}", f"{last}.compact"):
+                (folder / name).unlink(missing_ok=True)
+                (folder / f".{name}.crc").unlink(missing_ok=True)
 
     def run_a_batch(self) -> None:
         """Everything that is in the topics now. What the batch publishes stays unread."""

@@ -238,6 +238,13 @@ def test_a_full_file(tmp_path: Path) -> None:
             "probe.isolation_level and build.isolation_level",
         ),
         (4, "topic = 'orders'\nisolation_level = 'committed'", "probe.isolation_level", "'read_committed'", "level ="),
+        (
+            4,
+            "topic = 'orders'\nallow_compacted = 'x'",
+            "probe.allow_compacted",
+            "true or false",
+            "allow_compacted = true",
+        ),
         (13, "checkpoint = '/x'\n[runn]", "runn", "unknown", "did you mean run?"),
     ],
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.state import GroupStateTimeout
 
-from balajoin import clients, edge, observed, quiet, results, skewed_keys, topics
+from balajoin import clients, compaction, edge, observed, quiet, results, skewed_keys, topics
 from balajoin.checkpoints import seed as seeds
 from balajoin.compute.processor import JOINED, NodeProcessor
 from balajoin.compute.spec import JoinSpec, SideTopics
@@ -55,6 +55,7 @@ def join(
     partitions = topics.partition_counts(
         kafka, [probe.topic, build.topic, settings.control_topic, settings.replica_topic]
     )
+    compaction.require_none(kafka, {"probe": probe, "build": build})
     seed = seeds.read(spark, checkpoint, settings.nodes)
 
     def packed(side: Side, stream: Stream, typed: edge.Typed) -> DataFrame:

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from balajoin import rights, topic_ids, topics
+from balajoin import compaction, rights, topic_ids, topics
 from balajoin.broker.jars import default_cache
 from balajoin.check import missing_topics
 from balajoin.checkpoints.lock import sole_user
@@ -107,6 +107,10 @@ def require_topics(config: Config, file: str) -> None:
     missing = missing_topics(config, found, file)
     if missing:
         raise ConfigError(missing)
+    # The join itself warns of topics that it cannot look at, a moment later.
+    compacted = compaction.look(config.kafka, {"probe": config.probe, "build": config.build}).problems
+    if compacted:
+        raise ConfigError(compacted)
 
 
 def start(spark: SparkSession, config: Config) -> StreamingQuery:

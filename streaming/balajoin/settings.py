@@ -189,6 +189,7 @@ class Stream(_Settings):
     value: Text = Field(default="value", examples=["value"])
     starting_offsets: Literal["earliest", "latest"] = Field(default="earliest", examples=["earliest"])
     isolation_level: IsolationLevel = Field(default="read_committed", examples=["read_committed"])
+    allow_compacted: bool = Field(default=False, examples=[True])
 
 
 class Skew(_Settings):
