@@ -12,9 +12,9 @@ import pytest
 from balajoin import topics
 from balajoin.config import load
 from kafka_data import Sent, send
-from test_session import FILE_MANAGER
 
 _PATIENCE_S = 120
+FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 
 CONFIG = """\
 [kafka]
