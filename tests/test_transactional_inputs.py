@@ -6,7 +6,7 @@ from typing import Any
 
 from balajoin.report import BatchReport
 from kafka_data import Sent, await_decided, begin_transaction, send
-from pipeline import START, Pipeline
+from pipeline import START, Pipeline, rows
 
 Pairs = Counter[tuple[bytes, bytes]]
 
@@ -33,8 +33,8 @@ def pairs(probe: Iterable[Sent], build: Iterable[Sent]) -> Pairs:
 
 
 def found(running: Pipeline) -> Pairs:
-    rows = running.results().select("probe_value", "build_value").collect()
-    return Counter((bytes(row[0]), bytes(row[1])) for row in rows)
+    results = running.results().select("probe_value", "build_value").collect()
+    return Counter((bytes(row[0]), bytes(row[1])) for row in results)
 
 
 def rows_in(batches: list[Any]) -> int:
@@ -95,3 +95,20 @@ def test_uncommitted_records_are_joined_where_the_setting_asks_for_them(pipeline
     await_decided(running.bootstrap, running.build.topic)
     running.run()
     assert found(running) == pairs(probe, build)
+
+
+def test_somebody_elses_open_transaction_on_the_joins_own_topics_holds_nothing_back(
+    pipeline: Callable[..., Pipeline],
+) -> None:
+    running = pipeline(lateness="1 h", skew={"threshold": 0.1, "lease": "1 s"})
+    open_ones = [
+        begin_transaction(running.bootstrap, topic, [Sent(b"0", b"{}", START)])
+        for topic in (running.control, running.replicas)
+    ]
+    send(running.bootstrap, running.build.topic, rows(0, 100))
+    send(running.bootstrap, running.probe.topic, rows(100, 300))
+    batches = running.run()
+    for transaction in open_ones:
+        transaction.abort_transaction()
+    assert sum(node.pulls for batch in batches for node in BatchReport.of(batch).nodes) > 0
+    assert running.assert_equals_batch_join() > 1000
