@@ -1,6 +1,7 @@
 """Records in, records out: what tests on a real broker share."""
 
 import time
+import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +25,24 @@ class Sent:
 
 def send(bootstrap: str, topic: str, records: Iterable[Sent]) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "message.max.bytes": 20_000_000})
+    failures = _produce(producer, topic, records)
+    assert producer.flush(DRAINED_WITHIN_S) == 0
+    assert not failures, failures[0]
+
+
+def begin_transaction(bootstrap: str, topic: str, records: Iterable[Sent]) -> Producer:
+    """The records are on the broker; whether they count is up to the caller, who commits or aborts."""
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": uuid.uuid4().hex})
+    producer.init_transactions(DRAINED_WITHIN_S)
+    producer.begin_transaction()
+    failures = _produce(producer, topic, records)
+    assert producer.flush(DRAINED_WITHIN_S) == 0
+    assert not failures, failures[0]
+    return producer
+
+
+def _produce(producer: Producer, topic: str, records: Iterable[Sent]) -> list[Any]:
+    """Hands the records over; what the returned list holds after a flush are failures."""
     failures: list[Any] = []
     for record in records:
         producer.produce(
@@ -36,8 +55,7 @@ def send(bootstrap: str, topic: str, records: Iterable[Sent]) -> None:
             on_delivery=lambda error, _: failures.append(error) if error else None,
         )
         producer.poll(0)
-    assert producer.flush(DRAINED_WITHIN_S) == 0
-    assert not failures, failures[0]
+    return failures
 
 
 def everything(bootstrap: str, topic: str) -> list[Any]:

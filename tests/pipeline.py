@@ -107,6 +107,15 @@ class Pipeline:
         query.stop()
         return [progress for progress in query.recentProgress if "addBatch" in progress["durationMs"]]
 
+    def crash_before_last_commit(self) -> None:
+        """As if the driver had been killed before its last batch was done: neither Spark nor the sink knows it."""
+        notes = Path(self.checkpoint) / "commits"
+        last = max(int(file.name) for file in notes.iterdir() if file.name.isdigit())
+        for folder in (notes, self.folder / "results" / self.place / "_spark_metadata"):
+            for name in (f"{last}", f"{last}.compact"):
+                (folder / name).unlink(missing_ok=True)
+                (folder / f".{name}.crc").unlink(missing_ok=True)
+
     def run_a_batch(self) -> None:
         """Everything that is in the topics now. What the batch publishes stays unread."""
         self.start(availableNow=True).awaitTermination()
@@ -122,6 +131,7 @@ class Pipeline:
                 self.spark.read.format("kafka")
                 .options(**spark_reader_options(self.kafka))
                 .option("subscribe", stream.topic)
+                .option("kafka.isolation.level", stream.isolation_level)
                 .load()
             )
             with lenient(self.spark):

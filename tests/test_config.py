@@ -51,6 +51,7 @@ key = "json:$.customer"
 time = "json:$.at"
 value = "value"
 starting_offsets = "latest"
+isolation_level = "read_uncommitted"
 
 [build]
 topic = "clicks"
@@ -157,6 +158,7 @@ def test_a_full_file(tmp_path: Path) -> None:
         },
         java={"max.request.size": "2000000"},
     )
+    assert (config.probe.isolation_level, config.build.isolation_level) == ("read_uncommitted", "read_committed")
     assert config.join == JoinSettings(
         before="24 h",
         after="-120 min",
@@ -228,6 +230,21 @@ def test_a_full_file(tmp_path: Path) -> None:
         ),
         (13, "checkpoint = '/x'\n[spark]\n'a.b' = [1]", "spark.a.b", "text", ""),
         (13, "checkpoint = '/x'\n[kafka.options]\ngroup.id = 'g'", "kafka.options.group.id", "itself", "remove"),
+        (
+            13,
+            "checkpoint = '/x'\n[kafka.java]\nisolation.level = 'read_uncommitted'",
+            "kafka.java.isolation.level",
+            "each input",
+            "probe.isolation_level and build.isolation_level",
+        ),
+        (4, "topic = 'orders'\nisolation_level = 'committed'", "probe.isolation_level", "'read_committed'", "level ="),
+        (
+            4,
+            "topic = 'orders'\nallow_compacted = 'x'",
+            "probe.allow_compacted",
+            "true or false",
+            "allow_compacted = true",
+        ),
         (13, "checkpoint = '/x'\n[runn]", "runn", "unknown", "did you mean run?"),
     ],
 )

@@ -169,7 +169,7 @@ def test_a_moment_tells_what_the_batch_did() -> None:
             batch=3,
             ended_ms=int(datetime(2026, 1, 1, 0, 0, 5, 100_000, UTC).timestamp() * 1000),
             duration_ms=100,
-            rows_in=10,
+            rows_in=11,
             rows_out=9,
             node_rows=(6, 4),
             skewed_rows=(4, 1),

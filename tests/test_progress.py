@@ -4,7 +4,7 @@ import pytest
 
 from balajoin.compute.statistics import NodeStatistics
 from balajoin.log_limit import LogLimit
-from balajoin.progress import BatchLog
+from balajoin.progress import log_batch
 from balajoin.report import BatchReport
 from balajoin.routing.statistics import SourceStatistics
 from progress_data import ended, read
@@ -12,7 +12,7 @@ from progress_data import ended, read
 
 def test_a_batch_is_one_line_of_what_went_in_and_out(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "balajoin")
-    inputs = [read("views", {0: 5}, {0: 15}), read("control", {0: 0}, {0: 3})]
+    inputs = [read("views", {0: 5}, {0: 25}), read("control", {0: 0}, {0: 3})]
     progress = ended(
         2,
         inputs=inputs,
@@ -20,16 +20,16 @@ def test_a_batch_is_one_line_of_what_went_in_and_out(caplog: pytest.LogCaptureFi
         sources=[SourceStatistics(0, [4, 1])],
         nodes=[NodeStatistics(0, pairs=7, late_rows=4), None],
     )
-    BatchLog(("views", "prices"))(BatchReport.of(progress))
+    log_batch(BatchReport.of(progress))
     assert [record.getMessage() for record in caplog.records] == [
-        "join=a-join batch=2 rows_in=10 rows_out=7 duration_ms=100 rows_per_s=100 late_rows=4 dead_letters=3 "
+        "join=a-join batch=2 rows_in=13 rows_out=7 duration_ms=100 rows_per_s=130 late_rows=4 dead_letters=3 "
         "balance=0.750"
     ]
 
 
 def test_what_may_cost_results_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     nodes = [NodeStatistics(0, delayed_shipments=2), NodeStatistics(1, foreign_records=3, incomplete_pulls=1), None]
-    BatchLog(())(BatchReport.of(ended(5, nodes=nodes)))
+    log_batch(BatchReport.of(ended(5, nodes=nodes)))
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert [warning.partition(":")[0] for warning in warnings] == [
         "join=a-join batch=5 delayed_shipments=2",
@@ -40,7 +40,7 @@ def test_what_may_cost_results_is_a_warning(caplog: pytest.LogCaptureFixture) ->
 
 def test_a_name_with_blanks_is_still_one_value(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "balajoin")
-    BatchLog(())(BatchReport.of({**ended(1), "name": 'clicks "with" shows'}))
+    log_batch(BatchReport.of({**ended(1), "name": 'clicks "with" shows'}))
     assert caplog.records[0].getMessage().startswith('join="clicks \\"with\\" shows" batch=1 ')
 
 

@@ -150,7 +150,7 @@ def test_what_cannot_be_rescaled_is_refused_in_one_line(
     with pytest.raises(StateError, match="there is no checkpoint at"):
         change(spark, str(tmp_path / "nowhere"), new, 3, settings(running), given)
     assert not Path(new).exists()
-    with sole_user(old):
+    with sole_user(Path(old)):
         refused = rescale(running, "--nodes", "3", "--to", new)
         assert refused.returncode == 1
         assert refused.stderr == (

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from balajoin.checkpoints.files import Folder
 from balajoin.errors import ConfigError
 from balajoin.redaction import Redactor, is_secret
-from balajoin.session import DEFAULT_MASTER, _compiled_pyspark, _on_loopback, _start, session_conf
+from balajoin.session import DEFAULT_MASTER, _compiled_pyspark, _on_loopback, _start, checkpoint_conf, session_conf
 
 FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 
@@ -23,7 +23,6 @@ def conf(**changed: Any) -> dict[str, str]:
         "spark_conf": {},
         "connector": [Path("/jars/a.jar"), Path("/jars/b.jar")],
         "nodes": None,
-        "checkpoint": None,
         "verbose": False,
     }
     return session_conf(**{**defaults, **changed})
@@ -62,23 +61,26 @@ def test_logging_is_quiet_unless_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("master", "checkpoint", "on_local_disk"),
+    ("default_scheme", "local_master", "checkpoint", "on_local_disk"),
     [
-        (None, None, True),
-        ("local", None, True),
-        ("spark://host:7077", None, False),
-        (None, "/var/lib/x", True),
-        (None, "relative/x", True),
-        (None, "file:///var/lib/x", True),
-        (None, "hdfs://host/x", False),
-        (None, "s3a://bucket/x", False),
-        ("spark://host:7077", "file:///shared/x", True),
+        ("file", True, None, True),
+        ("file", False, None, False),
+        ("hdfs", True, None, False),
+        ("file", True, "/var/lib/x", True),
+        ("file", True, "relative/x", True),
+        ("file", True, "file:///var/lib/x", True),
+        ("file", True, "hdfs://host/x", False),
+        ("file", True, "s3a://bucket/x", False),
+        ("file", False, "file:///shared/x", True),
+        ("hdfs", False, "/var/lib/x", False),
+        ("hdfs", True, "relative/x", False),
+        ("hdfs", False, "file:///shared/x", True),
     ],
 )
 def test_the_quick_file_manager_is_for_local_disks(
-    master: str | None, checkpoint: str | None, on_local_disk: bool
+    default_scheme: str, local_master: bool, checkpoint: str | None, on_local_disk: bool
 ) -> None:
-    assert (FILE_MANAGER in conf(master=master, checkpoint=checkpoint)) == on_local_disk
+    assert (FILE_MANAGER in checkpoint_conf(checkpoint, default_scheme, local_master)) == on_local_disk
 
 
 def test_local_files_are_made_without_a_process(spark: SparkSession, tmp_path: Path) -> None:
@@ -120,7 +122,7 @@ def test_secrets_are_known_to_spark_so_that_it_hides_them() -> None:
 def test_a_secret_that_only_a_command_line_could_carry_is_refused() -> None:
     risky = conf(spark_conf={"spark.driver.extraJavaOptions": "-Dpassword=hunter2"})
     with pytest.raises(ConfigError, match=r"spark\.spark\.driver\.extraJavaOptions: .*command line") as caught:
-        _start(risky, Redactor(["hunter2"]))
+        _start(risky, Redactor(["hunter2"]), None)
     assert "hunter2" not in str(caught.value)
 
 

@@ -14,7 +14,7 @@ import pytest
 DRIVER = """
 import logging, os, pathlib, sys, time
 from balajoin.broker import default_cache
-from balajoin.progress import BatchLog
+from balajoin.progress import log_batch
 from balajoin.service import until_stopped
 from balajoin.session import create_session
 from balajoin.stopping import StopRequests
@@ -35,7 +35,7 @@ with StopRequests() as requests:
     requests.wait_for_batches()
     rows = spark.readStream.format("rate").load().mapInPandas(slow, "timestamp timestamp, value long")
     query = rows.writeStream.format("noop").option("checkpointLocation", str(folder / "checkpoint")).start()
-    sys.exit(until_stopped(query, requests, [BatchLog(())]))
+    sys.exit(until_stopped(query, requests, [log_batch]))
 """
 
 Driver = subprocess.Popen[str]

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from balajoin import clients, rights, topics
+from balajoin import clients, compaction, rights, topics
 from balajoin.config import lines_in, with_lines
 from balajoin.errors import ConfigError, KafkaError, Problem
 from balajoin.settings import Config
@@ -32,7 +32,9 @@ def check(config: Config, path: Path, *, cache: Path) -> list[Problem]:
         found.extend(missing_topics(config, seen, str(path)))
         counts = {name: topic.partitions for name, topic in seen.items() if topic is not topics.FORBIDDEN}
         found.extend(commit_topic_problems(config, counts))
-        for warning in with_lines(partition_warnings(config, counts), lines):
+        compacted = compaction.look(config.kafka, {"probe": config.probe, "build": config.build})
+        found.extend(compacted.problems)
+        for warning in with_lines([*partition_warnings(config, counts), *compacted.warnings], lines):
             _logger.warning("%s", warning)
     return sorted(with_lines(dict.fromkeys(found), lines), key=lambda problem: problem.line or 0)
 

@@ -20,6 +20,7 @@ from balajoin.blocks import EARLIEST_US, LATEST_US
 from balajoin.config import Kafka, Stream
 from balajoin.control.rejects import AHEAD
 from balajoin.errors import ConfigError, Problem
+from balajoin.settings import IsolationLevel
 from balajoin.sides import Side
 
 KAFKA_COLUMNS = (
@@ -78,15 +79,25 @@ def _attempted(spark: SparkSession, expression: str, column: Column) -> tuple[Co
 
 
 def records(
-    spark: SparkSession, topic: str, kafka: Kafka, starting_offsets: str, max_rows_per_batch: int | None = None
+    spark: SparkSession,
+    topic: str,
+    kafka: Kafka,
+    starting_offsets: str,
+    max_rows_per_batch: int | None = None,
+    isolation_level: IsolationLevel = "read_uncommitted",
 ) -> DataFrame:
-    """Kafka's columns of one topic, as a stream."""
+    """Kafka's columns of one topic, as a stream.
+
+    With `read_committed` Spark plans a batch up to the first transaction that is still open, and the consumer skips
+    what was aborted. The join's own topics are written without transactions, so nothing may hold them back.
+    """
     reader = (
         spark.readStream.format("kafka")
         .options(**clients.spark_reader_options(kafka))
         .option("subscribe", topic)
         .option("startingOffsets", starting_offsets)
         .option("includeHeaders", "true")
+        .option("kafka.isolation.level", isolation_level)
     )
     if max_rows_per_batch:
         reader = reader.option("maxOffsetsPerTrigger", max_rows_per_batch)

@@ -3,34 +3,29 @@
 import json
 import logging
 import re
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from balajoin.report import BatchReport
 
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class BatchLog:
-    inputs: Collection[str]
-    """The topics whose records are rows."""
+def log_batch(report: BatchReport) -> None:
+    _logger.info("%s", _describe(report))
+    for trouble in troubles(report):
+        _logger.warning("join=%s batch=%s %s", _quoted(report.name), report.batch, trouble)
 
-    def __call__(self, report: BatchReport) -> None:
-        _logger.info("%s", self._describe(report))
-        for trouble in troubles(report):
-            _logger.warning("join=%s batch=%s %s", _quoted(report.name), report.batch, trouble)
 
-    def _describe(self, report: BatchReport) -> str:
-        rows_in, duration_ms = report.rows_in(self.inputs), report.duration_ms
-        rows_per_second = round(rows_in * 1000 / duration_ms) if duration_ms else 0
-        late_rows, dead_letters = sum(node.late_rows for node in report.nodes), sum(report.dead_letters.values())
-        balance = "none" if report.balance is None else f"{report.balance:.3f}"
-        return (
-            f"join={_quoted(report.name)} batch={report.batch} rows_in={rows_in} rows_out={report.rows_out} "
-            f"duration_ms={duration_ms} rows_per_s={rows_per_second} late_rows={late_rows} "
-            f"dead_letters={dead_letters} balance={balance}"
-        )
+def _describe(report: BatchReport) -> str:
+    rows_in, duration_ms = report.rows_in, report.duration_ms
+    rows_per_second = round(rows_in * 1000 / duration_ms) if duration_ms else 0
+    late_rows, dead_letters = sum(node.late_rows for node in report.nodes), sum(report.dead_letters.values())
+    balance = "none" if report.balance is None else f"{report.balance:.3f}"
+    return (
+        f"join={_quoted(report.name)} batch={report.batch} rows_in={rows_in} rows_out={report.rows_out} "
+        f"duration_ms={duration_ms} rows_per_s={rows_per_second} late_rows={late_rows} "
+        f"dead_letters={dead_letters} balance={balance}"
+    )
 
 
 def _quoted(name: str | None) -> str:

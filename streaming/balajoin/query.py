@@ -5,7 +5,7 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.state import GroupStateTimeout
 
-from balajoin import clients, edge, observed, quiet, results, skewed_keys, topics
+from balajoin import clients, compaction, edge, observed, quiet, results, skewed_keys, topics
 from balajoin.checkpoints import seed as seeds
 from balajoin.compute.processor import JOINED, NodeProcessor
 from balajoin.compute.spec import JoinSpec, SideTopics
@@ -57,6 +57,7 @@ def join(
     partitions = topics.partition_counts(
         kafka, [probe.topic, build.topic, settings.control_topic, settings.replica_topic]
     )
+    compaction.require_none(kafka, {"probe": probe, "build": build})
     seed = seeds.read(spark, checkpoint, settings.nodes)
 
     def packed(side: Side, stream: Stream, typed: edge.Typed) -> DataFrame:
@@ -64,7 +65,7 @@ def join(
             side, stream.topic, settings.nodes, settings.dead_letter_topic, settings.max_ahead_ms, publisher
         )
         begin = seed.first_offsets(side, stream.topic, partitions, stream.starting_offsets)
-        records = edge.records(spark, stream.topic, kafka, begin, settings.max_rows_per_batch)
+        records = edge.records(spark, stream.topic, kafka, begin, settings.max_rows_per_batch, stream.isolation_level)
         rows = edge.rows(records, side, stream, typed, settings.max_ahead_ms * 1000, hash_bits)
         return observed.packed(rows.mapInArrow(packer.as_function(), PACKED), side)
 

@@ -1,7 +1,7 @@
 """What one batch did, read from the query's progress: Spark's own figures, and the notes of the operators."""
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol, Self, TypeVar, runtime_checkable
@@ -20,9 +20,6 @@ class Input:
     """One topic that the query reads; a join of a topic with itself has it twice."""
 
     topic: str
-    rows: int
-    """Read by this batch, as the offsets count them: Spark's own count doubles where a sink reads a batch twice."""
-
     consumed: Offsets
     """The offset of each partition's next record, after this batch."""
 
@@ -31,7 +28,10 @@ class Input:
 
     @property
     def lag(self) -> int:
-        """Records that were in the topic and not yet read."""
+        """Offsets that were in the topic and not yet read.
+
+        Where the topic is written in transactions, some of them are aborted records or the ends of transactions.
+        """
         return sum(max(end - self.consumed.get(partition, 0), 0) for partition, end in self.latest.items())
 
 
@@ -140,9 +140,10 @@ class BatchReport:
     def balance_by_source(self) -> dict[int, float | None]:
         return {source.source: balance([source]) for source in self.sources}
 
-    def rows_in(self, topics: Collection[str]) -> int:
-        """Of these topics: a join reads topics of its own too, and their records are no rows."""
-        return sum(read.rows for read in self.inputs if read.topic in topics)
+    @property
+    def rows_in(self) -> int:
+        """Records of both streams, as the operators counted them: what lies between two offsets need not be records."""
+        return sum(self.entered_rows.values()) + sum(self.dead_letters.values())
 
 
 class Query(Protocol):
@@ -213,17 +214,9 @@ def _by_node(lists: Iterable[Sequence[int]]) -> tuple[int, ...]:
 
 def _inputs(sources: Sequence[Mapping[str, Any]]) -> Iterator[Input]:
     for source in sources:
-        ends = _offsets(source.get("endOffset"))
-        starts, latest = _offsets(source.get("startOffset")), _offsets(source.get("latestOffset"))
-        for topic, consumed in ends.items():
-            before = starts.get(topic)
-            # Nobody says where the very first batch began. A partition that came later was read from its beginning.
-            rows = (
-                int(source.get("numInputRows") or 0)
-                if before is None
-                else sum(end - before.get(partition, 0) for partition, end in consumed.items())
-            )
-            yield Input(topic, rows, consumed, latest.get(topic, {}))
+        latest = _offsets(source.get("latestOffset"))
+        for topic, consumed in _offsets(source.get("endOffset")).items():
+            yield Input(topic, consumed, latest.get(topic, {}))
 
 
 def _offsets(written: str | None) -> dict[str, Offsets]:

@@ -1,4 +1,7 @@
-"""What has to be allowed in Kafka, as docs/operations.md lists it, and what of that is not."""
+"""What has to be allowed in Kafka, as docs/operations.md lists it, and what of that is not.
+
+DescribeConfigs on the inputs is not part of it: `compaction` warns where it is missing.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

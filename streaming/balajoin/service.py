@@ -4,8 +4,8 @@ import logging
 import os
 import time
 import warnings
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
@@ -15,9 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from balajoin import rights, topic_ids, topics
+from balajoin import compaction, rights, topic_ids, topics
 from balajoin.broker.jars import default_cache
 from balajoin.check import missing_topics
+from balajoin.checkpoints.files import Folder
 from balajoin.checkpoints.lock import sole_user
 from balajoin.clients import spark_writer_options
 from balajoin.clock import ClockWatch
@@ -26,7 +27,7 @@ from balajoin.failures import JVM_GONE, Place, explain, is_refusal, trace_of
 from balajoin.live.onlookers import Onlookers
 from balajoin.live.telling import Telling
 from balajoin.metrics.serving import served
-from balajoin.progress import BatchLog
+from balajoin.progress import log_batch
 from balajoin.report import Listener, Reports
 from balajoin.session import create_session
 from balajoin.settings import Config
@@ -44,38 +45,45 @@ def run(config: Config, path: Path | None = None, *, cache: Path | None = None, 
     `path` is the file that messages refer to, `cache` the folder of the connector's jars.
     """
     file = str(path or "FILE")
-    with StopRequests() as requests, sole_user(config.run.checkpoint, create=True):
+    with StopRequests() as requests:
         try:
             spark_writer_options(config.kafka)
             require_topics(config, file)
-            with served(config) as metrics, Onlookers.of(config) as onlookers:
-                if onlookers.url:
-                    _logger.info("live page at %s", onlookers.url)
-                listeners: list[Listener] = [
-                    BatchLog((config.probe.topic, config.build.topic)),
-                    *metrics,
-                    Telling.of(config, onlookers.listeners),
-                ]
-                return _run(config, file, cache or default_cache(os.environ), verbose, requests, listeners)
+            return _run(config, file, cache or default_cache(os.environ), verbose, requests)
         except Interrupted:
             return STOPPED
 
 
-def _run(
-    config: Config, file: str, cache: Path, verbose: bool, requests: StopRequests, listeners: Sequence[Listener]
-) -> int:
+def _run(config: Config, file: str, cache: Path, verbose: bool, requests: StopRequests) -> int:
     _say_in_one_line_that_the_jvm_died()
     spark = _session(config, cache, verbose)
     try:
-        requests.wait_for_batches()
-        ids = topic_ids.verify(spark, config)
-        watch = TopicWatch(config.kafka, ids, config.run.checkpoint)
-        return until_stopped(start(spark, config), requests, listeners, watch)
+        # Only Spark knows which file system a path without a scheme is on, so nothing is locked before it runs.
+        folder = Folder(spark, config.run.checkpoint)
+        with sole_user(folder.local_path, create=True), _listeners(config) as listeners:
+            requests.wait_for_batches()
+            ids = topic_ids.verify(spark, config)
+            watch = TopicWatch(config.kafka, ids, config.run.checkpoint)
+            query = start(spark, config)
+            try:
+                return until_stopped(query, requests, listeners, watch)
+            finally:
+                with suppress(Py4JError, ConnectionError):
+                    query.stop()  # whatever ended the wait: the lock is given back when the query has ended
     except (PySparkException, Py4JError, ConnectionError) as error:
         raise explained(error, config, file) from None
     finally:
         with suppress(Py4JError, ConnectionError):  # the JVM may be what died
             spark.stop()
+
+
+@contextmanager
+def _listeners(config: Config) -> Iterator[list[Listener]]:
+    """Those that are to be told of every batch."""
+    with served(config) as metrics, Onlookers.of(config) as onlookers:
+        if onlookers.url:
+            _logger.info("live page at %s", onlookers.url)
+        yield [log_batch, *metrics, Telling.of(config, onlookers.listeners)]
 
 
 def _say_in_one_line_that_the_jvm_died() -> None:
@@ -107,6 +115,10 @@ def require_topics(config: Config, file: str) -> None:
     missing = missing_topics(config, found, file)
     if missing:
         raise ConfigError(missing)
+    # The join itself warns of topics that it cannot look at, a moment later.
+    compacted = compaction.look(config.kafka, {"probe": config.probe, "build": config.build}).problems
+    if compacted:
+        raise ConfigError(compacted)
 
 
 def start(spark: SparkSession, config: Config) -> StreamingQuery:

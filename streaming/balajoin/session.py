@@ -74,7 +74,7 @@ def create_session(
 ) -> SparkSession:
     """Starts Spark; `spark_conf` wins over what this module would set. What `redactor` knows shows nowhere in Spark.
 
-    Without `checkpoint`, one on the local disk is assumed when the master is local.
+    Without `checkpoint`, one on the default file system is assumed when the master is local.
     """
     if SparkContext._active_spark_context is not None:
         raise SetupError("a Spark session already runs in this process: stop it first")
@@ -85,12 +85,11 @@ def create_session(
         spark_conf=spark_conf,
         connector=fetch("connector", cache, environ=environ),
         nodes=nodes,
-        checkpoint=checkpoint,
         verbose=verbose,
         redactor=redactor,
     )
     with _on_loopback(conf), _compiled_pyspark(cache, conf):
-        context = _start(conf, redactor or Redactor(()))
+        context = _start(conf, redactor or Redactor(()), checkpoint)
     if _is_local(conf["spark.master"]) or "spark.pyspark.python" in conf:
         # PySpark would take the first `python3` of the PATH, which need not have balajoin
         context.pythonExec = conf.get("spark.pyspark.python", sys.executable)
@@ -104,7 +103,6 @@ def session_conf(
     spark_conf: Mapping[str, str],
     connector: list[Path],
     nodes: int | None,
-    checkpoint: str | None,
     verbose: bool,
     redactor: Redactor | None = None,
 ) -> dict[str, str]:
@@ -122,7 +120,6 @@ def session_conf(
     return {
         **BASE_CONF,
         **({**_LOCAL_CONF, **_LOCAL_FILES_CONF} if local else {}),
-        **(LOCAL_CHECKPOINT_CONF if _is_on_local_disk(checkpoint, local) else {}),
         **({"spark.sql.shuffle.partitions": str(nodes)} if nodes else {}),
         **(_redacting(redactor.pattern) if redactor and redactor.pattern else {}),
         "spark.app.name": app_name,
@@ -137,7 +134,7 @@ def _redacting(secrets: str) -> dict[str, str]:
     return {"spark.redaction.regex": f"{SECRET_NAMES}|{secrets}", "spark.sql.redaction.string.regex": secrets}
 
 
-def _start(conf: Mapping[str, str], redactor: Redactor) -> SparkContext:
+def _start(conf: Mapping[str, str], redactor: Redactor, checkpoint: str | None) -> SparkContext:
     """A session of its own keeps the JVM and all below it out of reach of the terminal's signals.
 
     It ends when the driver does, however that dies: the pipe to its standard input breaks.
@@ -152,6 +149,9 @@ def _start(conf: Mapping[str, str], redactor: Redactor) -> SparkContext:
             raise ConfigError([Problem(f"spark.{name}", "Java's command line would show the secret to everyone", hint)])
     gateway = SparkContext._gateway or _launch_jvm(visible)
     complete = SparkConf(_jvm=gateway.jvm).setAll(list(conf.items()))
+    default_scheme = _default_scheme(gateway.jvm, complete)
+    for name, value in checkpoint_conf(checkpoint, default_scheme, _is_local(conf["spark.master"])).items():
+        complete.setIfMissing(name, value)
     try:
         return SparkContext(conf=complete, gateway=gateway)
     except Py4JJavaError as error:
@@ -209,5 +209,14 @@ def _is_local(master: str) -> bool:
     return re.fullmatch(r"local(\[.*\])?", master) is not None
 
 
-def _is_on_local_disk(checkpoint: str | None, local_master: bool) -> bool:
-    return local_master if checkpoint is None else urlsplit(checkpoint).scheme in ("", "file")
+def checkpoint_conf(checkpoint: str | None, default_scheme: str, local_master: bool) -> dict[str, str]:
+    """What only a checkpoint on a local disk should have. A path without a scheme is on the default file system."""
+    scheme = urlsplit(checkpoint or "").scheme or default_scheme
+    is_known = checkpoint is not None or local_master
+    return LOCAL_CHECKPOINT_CONF if is_known and scheme == "file" else {}
+
+
+def _default_scheme(jvm: Any, conf: SparkConf) -> str:
+    """Of `fs.defaultFS`, which may come from `[spark]`, Spark's defaults or Hadoop's core-site.xml."""
+    hadoop_conf = jvm.org.apache.spark.deploy.SparkHadoopUtil.get().newConfiguration(conf._jconf)
+    return str(jvm.org.apache.hadoop.fs.FileSystem.getDefaultUri(hadoop_conf).getScheme())

@@ -48,6 +48,9 @@ _SET_BY_BALAJOIN = frozenset(
         "value.serializer",
     }
 )
+_ISOLATION = "isolation.level"
+
+IsolationLevel = Literal["read_committed", "read_uncommitted"]
 
 # Where state lives depends on these, so the join sets them, whatever the session says.
 _SPARK_SET_BY_BALAJOIN = {
@@ -125,6 +128,9 @@ def _no_options_of_ours(options: Mapping[str, str]) -> Mapping[str, str]:
     for name in options:
         if name in _SET_BY_BALAJOIN:
             raise wrong("balajoin sets this option itself", "remove it", at=name)
+        if name == _ISOLATION:
+            hint = "set probe.isolation_level and build.isolation_level instead"
+            raise wrong("each input has a setting of its own for this", hint, at=name)
     return options
 
 
@@ -182,6 +188,8 @@ class Stream(_Settings):
     time: Text = Field(default="timestamp", examples=["json:$.at"])
     value: Text = Field(default="value", examples=["value"])
     starting_offsets: Literal["earliest", "latest"] = Field(default="earliest", examples=["earliest"])
+    isolation_level: IsolationLevel = Field(default="read_committed", examples=["read_committed"])
+    allow_compacted: bool = Field(default=False, examples=[True])
 
     _substituted: frozenset[str] = PrivateAttr(default=frozenset())
 

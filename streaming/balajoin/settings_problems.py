@@ -18,6 +18,8 @@ _MESSAGES = {
     "int_parsing": "must be a whole number",
     "int_from_float": "must be a whole number",
     "int_parsing_size": "must be a smaller number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
     "mapping_type": "must be a table",
     "dict_type": "must be a table",
     "model_type": "must be a table",
@@ -109,4 +111,6 @@ def _toml(value: object) -> str:
         return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, dict):
         return "{ " + ", ".join(f'"{name}" = {_toml(inner)}' for name, inner in value.items()) + " }"
+    if isinstance(value, bool):
+        return str(value).lower()
     return f'"{value}"' if isinstance(value, str) else str(value)

@@ -9,7 +9,7 @@ from typing import Any
 
 import confluent_kafka
 from confluent_kafka import TopicCollection
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
 from balajoin.clients import SILENT, librdkafka_options
@@ -19,6 +19,13 @@ from balajoin.settings import Config, Kafka
 
 _TIMEOUT_S = 10.0
 _CODES = confluent_kafka.KafkaError
+
+_WILL_NOT_TELL = (
+    _CODES.TOPIC_AUTHORIZATION_FAILED,
+    _CODES.CLUSTER_AUTHORIZATION_FAILED,
+    _CODES.UNSUPPORTED_VERSION,
+    _CODES._UNSUPPORTED_FEATURE,
+)
 
 _WHAT_TO_DO = {
     _CODES.TOPIC_AUTHORIZATION_FAILED: "ask for the operation Create on it, or have it created",
@@ -74,6 +81,11 @@ def partition_counts(kafka: Kafka, names: Iterable[str]) -> dict[str, int]:
 def ids(kafka: Kafka, names: Iterable[str]) -> tuple[str, dict[str, str]]:
     """The cluster's id, and those of topics that have to be there."""
     return _Admin(kafka).ids(list(names))
+
+
+def cleanup_policies(kafka: Kafka, names: Iterable[str]) -> dict[str, str | None]:
+    """Of those topics that exist; None where the broker does not tell."""
+    return _Admin(kafka).cleanup_policies(dict.fromkeys(names))
 
 
 def describer(kafka: Kafka) -> Callable[[list[str]], dict[str, Future[Any]]]:
@@ -153,6 +165,22 @@ class _Admin:
             else:
                 allowed = frozenset(each.name.capitalize() for each in topic.authorized_operations or ())
                 found[name] = Found(len(topic.partitions), allowed or None)
+        return found
+
+    def cleanup_policies(self, names: Iterable[str]) -> dict[str, str | None]:
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        if not resources:
+            return {}
+        found: dict[str, str | None] = {}
+        for resource, future in self._client.describe_configs(resources, request_timeout=_TIMEOUT_S).items():
+            try:
+                found[resource.name] = str(future.result(timeout=2 * _TIMEOUT_S)["cleanup.policy"].value)
+            except confluent_kafka.KafkaException as error:
+                code = error.args[0].code()
+                if code in _WILL_NOT_TELL:
+                    found[resource.name] = None
+                elif code not in (_CODES.UNKNOWN_TOPIC_OR_PART, _CODES._UNKNOWN_TOPIC):
+                    raise self._unreachable(error.args[0]) from None
         return found
 
     def describe(self, names: list[str]) -> dict[str, Future[Any]]:

@@ -1,5 +1,6 @@
 """A checkpoint's own files, on whatever file system Spark reaches."""
 
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -16,6 +17,12 @@ class Folder:
     @property
     def location(self) -> str:
         return str(self._root.toString())
+
+    @property
+    def local_path(self) -> Path | None:
+        """On this machine's disk; None for a folder elsewhere."""
+        uri = self._root.toUri()
+        return Path(str(uri.getPath())) if str(uri.getScheme()) == "file" else None
 
     def exists(self, name: str = "") -> bool:
         return bool(self._system.exists(self._path(name)))

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO
-from urllib.parse import urlsplit
 
 from balajoin.errors import StateError
 
@@ -13,19 +12,21 @@ _FILE = "balajoin.lock"
 
 
 @contextmanager
-def sole_user(checkpoint: str, *, create: bool = False) -> Iterator[None]:
-    """Within, nobody else on this machine runs on the checkpoint, or makes another of it."""
+def sole_user(checkpoint: Path | None, *, create: bool = False) -> Iterator[None]:
+    """Within, nobody else on this machine runs on the checkpoint, or makes another of it.
+
+    None stands for a checkpoint that is not on this machine's disk: nothing is locked.
+    """
     with ExitStack() as stack:
-        parts = urlsplit(checkpoint)
-        if parts.scheme in ("", "file"):
+        if checkpoint is not None:
             with suppress(OSError):  # where nothing is, or nobody can write, Spark will say so
                 if create:
-                    Path(parts.path).mkdir(parents=True, exist_ok=True)
-                _lock(stack.enter_context((Path(parts.path) / _FILE).open("a")), checkpoint)
+                    checkpoint.mkdir(parents=True, exist_ok=True)
+                _lock(stack.enter_context((checkpoint / _FILE).open("a")), checkpoint)
         yield
 
 
-def _lock(file: IO[str], checkpoint: str) -> None:
+def _lock(file: IO[str], checkpoint: Path) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -36,22 +36,24 @@ Map = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 def rescale(config: Config, nodes: int, to: str, *, file: str, cache: Path, verbose: bool) -> str:
     """Writes the checkpoint; returns what to do with it."""
-    with sole_user(config.run.checkpoint):
-        spark = create_session(
-            master=config.run.master,
-            app_name=f"{config.name} rescale",
-            spark_conf=config.spark,
-            cache=cache,
-            nodes=nodes,
-            checkpoint=config.run.checkpoint,
-            verbose=verbose,
-        )
-        try:
-            with explained(config.run.checkpoint, config.kafka.bootstrap_servers, file):
-                given = pins(config.probe, config.build, config.join)
-                change(spark, config.run.checkpoint, to, nodes, config.join, given)
-        finally:
-            spark.stop()
+    checkpoint = config.run.checkpoint
+    spark = create_session(
+        master=config.run.master,
+        app_name=f"{config.name} rescale",
+        spark_conf=config.spark,
+        cache=cache,
+        nodes=nodes,
+        checkpoint=checkpoint,
+        verbose=verbose,
+    )
+    try:
+        with (
+            explained(checkpoint, config.kafka.bootstrap_servers, file),
+            sole_user(Folder(spark, checkpoint).local_path),
+        ):
+            change(spark, checkpoint, to, nodes, config.join, pins(config.probe, config.build, config.join))
+    finally:
+        spark.stop()
     return f'{to} is ready: set join.nodes = {nodes} and run.checkpoint = "{to}" in {file}, and run the join'
 
 

@@ -79,6 +79,7 @@ def _consumer(options: Options) -> Consumer:
         "fetch.wait.max.ms": "10",
         **dict(options),
         "group.id": "balajoin-signals",  # never joined
+        "isolation.level": "read_uncommitted",  # or anybody's open transaction would hide what was just written
         "enable.auto.commit": False,
     }
     return Consumer(reading, logger=SILENT)

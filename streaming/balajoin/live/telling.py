@@ -70,7 +70,7 @@ class Telling:
             batch=report.batch,
             ended_ms=ended_ms,
             duration_ms=report.duration_ms,
-            rows_in=report.rows_in(self._inputs),
+            rows_in=report.rows_in,
             rows_out=report.rows_out,
             node_rows=node_rows,
             skewed_rows=report.skewed_rows or self._no_rows,

@@ -102,7 +102,9 @@ WAITING_ROWS = _gauge(
     "balajoin_waiting_rows", "Stored rows of an outer join that may yet meet their first match.", "node"
 )
 WATERMARK = _gauge("balajoin_watermark_timestamp_seconds", "Event time that the stream has reached.", "stream")
-INPUT_LAG = _gauge("balajoin_input_lag_records", "Records in the topic that were still unread.", "stream")
+INPUT_LAG = _gauge(
+    "balajoin_input_lag_records", "Records in the topic that were still unread, as offsets count them.", "stream"
+)
 BATCH_SECONDS = _histogram(
     "balajoin_batch_duration_seconds", "Time of a batch.", 0.1, 0.2, 0.5, 1, 2, 3, 5, 8, 13, 21, 34, 60, 120, 300
 )
