@@ -29,6 +29,7 @@ from kafka_data import send
 from pipeline import Pipeline, rows
 from strategies import Memory
 
+INTERVAL = {"join.before": "5 min", "join.after": "0 ms"}
 OLD, NEW = "swordfish-1", "swordfish-2"
 EXPRESSION = "sha2(concat('${SALT}', cast(key as string)), 256)"
 
@@ -186,3 +187,14 @@ def test_a_rotated_secret_shows_nowhere(
     texts = [reason, trace_of(failed.value), caplog.text, refused.stdout, refused.stderr]
     texts += [text for output in outputs for text in (output.stdout, output.stderr)]
     assert [text for text in texts if OLD in text] == []
+
+
+@pytest.mark.parametrize("setting", INTERVAL)
+def test_an_interval_cannot_change_because_rows_of_a_wider_one_have_expired(setting: str) -> None:
+    message = f"{setting} is '1 h', but the checkpoint was made with '{INTERVAL[setting]}': rows are stored for only as"
+    with pytest.raises(StateError, match=message):
+        refuse_others(INTERVAL, {**INTERVAL, setting: "1 h"})
+
+
+def test_a_checkpoint_of_an_older_version_takes_the_interval_of_its_next_start() -> None:
+    assert agreed({"join.nodes": 4}, {"join.nodes": 4, **INTERVAL}) == {"join.nodes": 4, **INTERVAL}

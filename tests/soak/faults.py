@@ -1,6 +1,8 @@
 """What can break. Each fault leaves the world such that the join goes on, or raises SoakError."""
 
 import os
+import re
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -11,9 +13,11 @@ from confluent_kafka.cimpl import NewTopic
 from soak import disks
 from soak.service import SoakError
 from soak.streams import BUILD, OUTPUT, PARTITIONS, PROBE, rows_of
-from soak.world import TIMEOUT_S, World
+from soak.world import TIMEOUT_S, Skew, World
 
 _JVM_GONE = "the Java process of Spark is gone"
+_CUT_SHORT = r"batch \d+ was cut short when join\.(policy|skew\.\w+) was .* Start once as it was"
+_POLICIES = ("bala-join", "hash", "flow-join", "bppr-det")  # those that need no list of keys
 
 
 # --- what the service recovers from by itself, or when it is started again ---
@@ -71,6 +75,37 @@ def full_cache(world: World) -> None:
             world.service.kill()
         world.await_results()
         world.await_results()
+    world.await_results()
+
+
+def lost_cache(world: World) -> None:
+    """The local copy of the state vanishes, again and again, while batches run."""
+    for _ in range(world.random.randint(10, 30)):
+        for folder in world.cache.iterdir():
+            shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(0.3 * world.random.random())
+    world.await_results()
+
+
+def changed_settings(world: World) -> None:
+    """After a crash the service starts with another policy, θ and ε.
+
+    A batch that some nodes have written, and others not, has to be finished as it began: the service says so.
+    """
+    before = world.skew
+    world.service.kill()
+    policy = world.random.choice(_POLICIES)
+    world.skew = Skew(policy, world.random.choice([0.002, 0.01, 0.1]), world.random.choice([0.02, 0.1, 0.5]))
+    world.configure()
+    world.service.start()
+    while world.service.is_running and " batch=" not in world.service.log:
+        time.sleep(0.1)
+    if not world.service.is_running:
+        world.note(ending := world.service.await_ending())
+        if not re.search(_CUT_SHORT, ending.error):
+            raise SoakError(f"other settings ended the service with {ending}:\n{world.service.excerpt}")
+        world.skew = before
+        world.configure()
     world.await_results()
 
 
@@ -191,6 +226,8 @@ FAULTS: dict[str, Fault] = {
         kill_broker,
         restart_broker,
         slow_broker,
+        changed_settings,
+        lost_cache,
         oversized_result,
         recreated_topic,
         overtaken_reader,

@@ -38,6 +38,8 @@ nodes = 2
 policy = "{policy}"
 [join.skew]
 lease = "10 s"
+threshold = {threshold}
+balance = {balance}
 [output]
 topic = "{output}"
 delivery = "{delivery}"
@@ -76,12 +78,22 @@ class Account:
     epochs: int = 0
 
 
+@dataclass(frozen=True)
+class Skew:
+    """Settings that a checkpoint lets change at every start."""
+
+    policy: str
+    threshold: float = 0.01
+    balance: float = 0.2
+
+
 class World:
     def __init__(
         self, folder: Path, broker: EmbeddedKafka, random: Random, options: Sequence[tuple[str, str]], load: Load
     ) -> None:
         self.folder, self.broker, self.random, self.load = folder, broker, random, load
         self._options = dict(options)
+        self.skew = Skew(self._options["policy"])
         self.bootstrap = broker.bootstrap_servers
         self.admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         self.file = folder / "join.toml"
@@ -108,7 +120,9 @@ class World:
             output=OUTPUT,
             before_ms=streams.BEFORE_MS,
             after_ms=streams.AFTER_MS,
-            policy=self._options["policy"],
+            policy=self.skew.policy,
+            threshold=self.skew.threshold,
+            balance=self.skew.balance,
             type=self._options["type"],
             delivery=self._options["delivery"],
             checkpoint=self.checkpoint,
