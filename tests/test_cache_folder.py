@@ -11,13 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from balajoin import worker
 from balajoin.compute import batch as batch_module
-from balajoin.compute import cache_folder
+from balajoin.compute import cache_folder, processor
 from balajoin.compute.cache_folder import PrivateFolder, node_folder, place
 from balajoin.compute.join import Arrival, Node
 from balajoin.compute.processor import NodeProcessor
 from balajoin.compute.spec import JoinSpec, SideTopics
 from balajoin.compute.warm_up import load_kernels
+from balajoin.control.records import Stamp
 from balajoin.labels import node_labels
 from balajoin.sides import SIDES
 from oracle import Row
@@ -181,7 +183,9 @@ def test_the_temporary_folder_is_that_of_the_executor(tmp_path, monkeypatch):
     made_on_the_driver = NodeProcessor(1, SPEC, topics, None)
     made_on_the_driver._state = None
     places: list[Path] = []
-    monkeypatch.setattr(batch_module, "process", lambda *given: iter([places.append(given[3])]))
+    monkeypatch.setattr(batch_module, "process", lambda *given: iter([places.append(given[4])]))
+    monkeypatch.setattr(worker, "current_stamp", lambda plan: Stamp("join", 0, plan))
+    monkeypatch.setattr(processor, "require_place", lambda *_: None)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "of the executor"))
     list(made_on_the_driver.handleInputRows((node_labels(1)[0],), iter([]), None))
     assert places == [tmp_path / "of the executor"]

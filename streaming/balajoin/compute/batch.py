@@ -35,7 +35,7 @@ from balajoin.control.records import (
 )
 from balajoin.control.rejects import late_records
 from balajoin.hashing import home
-from balajoin.worker import current_stamp, settle
+from balajoin.worker import settle
 
 _FRAME_ROWS = 1 << 16
 _FRAME_BYTES = 64 << 20
@@ -43,7 +43,13 @@ _NOTED = PAIRS.append(pa.field("note", pa.string()))
 
 
 def process(
-    spec: JoinSpec, number: int, state: Any, cache: Path, topics: SideTopics, frames: Iterator[pd.DataFrame]
+    spec: JoinSpec,
+    number: int,
+    stamp: Stamp,
+    state: Any,
+    cache: Path,
+    topics: SideTopics,
+    frames: Iterator[pd.DataFrame],
 ) -> Iterator[pd.DataFrame]:
     """Joined rows, and one row that holds nothing but statistics.
 
@@ -51,7 +57,6 @@ def process(
     """
     settle()
     began = time.process_time_ns()
-    stamp = current_stamp(spec.plan)
     stored = StateBlocks(state)
     with refusing_damage("node"):
         node = Node(spec, stored.get(HEAD), stored, cache, number)

@@ -41,10 +41,11 @@ class NodeProcessor(StatefulProcessor):
         from balajoin.compute import batch, cache_folder
         from balajoin.worker import current_stamp
 
-        require_place(key[0], self._spec.nodes, current_stamp().batch)
+        stamp = current_stamp(self._spec.plan)
+        require_place(key[0], self._spec.nodes, stamp.batch)
         node = self._node_of[key[0]]
         cache = cache_folder.place(self._cache_dir)
-        yield from batch.process(self._spec, node, self._state, cache, self._topics, rows)
+        yield from batch.process(self._spec, node, stamp, self._state, cache, self._topics, rows)
 
     def handleInitialState(self, key: Any, initialState: "pd.DataFrame", timerValues: Any) -> None:  # noqa: N802, N803
         for entry in initialState.itertuples(index=False):
