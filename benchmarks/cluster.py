@@ -18,16 +18,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balajoin.blocks import ROWS, longs
 from balajoin.compute.batch import Inputs
 from balajoin.compute.join import Arrival, Node
-from balajoin.compute.spec import JoinSpec
 from balajoin.control.records import HEADER, Shipment, Signal, Stamp, read_part, shipment_records, signal_record
-from balajoin.hashing import home
+from balajoin.core.blocks import ROWS, longs
+from balajoin.core.hashing import home
+from balajoin.core.sides import SECTIONS, Side, side_of
+from balajoin.core.spec import JoinSpec
 from balajoin.routing import policies
 from balajoin.routing.rule import PolicyName, SkewRule
 from balajoin.routing.source import Source
-from balajoin.sides import SECTIONS, Side, side_of
 from balajoin.workload import zipf_keys
 
 _VALUE = b'{"page":"/products/0123456789","user":"abcdefghijkl","n":12345}'

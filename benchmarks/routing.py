@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from balajoin.hashing import homes
+from balajoin.core.hashing import homes
 from balajoin.routing.policies import make
 from balajoin.routing.rule import PolicyName, SkewRule
 from balajoin.routing.sketch import Sketch

@@ -9,9 +9,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from balajoin.blocks import ROWS, encode
 from balajoin.compute.lonely import marks
-from balajoin.compute.spec import JoinSpec, JoinType
 from balajoin.control.records import (
     Grant,
     Report,
@@ -23,7 +21,9 @@ from balajoin.control.records import (
     signal_record,
     tick_record,
 )
-from balajoin.hashing import home
+from balajoin.core.blocks import ROWS, encode
+from balajoin.core.hashing import home
+from balajoin.core.spec import JoinSpec, JoinType
 from oracle import Row
 from strategies import SECOND, hash_of, table
 

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import balajoin
 from balajoin import JoinSettings, Kafka, Stream
 from balajoin.clients import spark_reader_options
-from balajoin.compute.spec import KINDS, JoinType
+from balajoin.core.spec import KINDS, JoinType
 from balajoin.edge import lenient, sql
 from kafka_data import Sent
 

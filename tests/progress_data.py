@@ -7,9 +7,9 @@ from typing import Any
 from pyspark.sql import Row
 
 from balajoin.compute.statistics import NodeStatistics
+from balajoin.core.sides import Side
 from balajoin.observed import NODES, PACKED, SOURCES
 from balajoin.routing.statistics import SourceStatistics
-from balajoin.sides import Side
 
 
 def read(topic: str, start: Mapping[int, int] | None, end: Mapping[int, int], **more: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from balajoin.blocks import ROWS
+from balajoin.core.blocks import ROWS
 from oracle import Result, Row
 
 SECOND = 1_000_000

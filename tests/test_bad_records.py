@@ -13,16 +13,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from balajoin import blocks
-from balajoin.blocks import EARLIEST_US, LATEST_US, ROWS, decode, encode
 from balajoin.compute.batch import Inputs
 from balajoin.compute.guest import Guest
 from balajoin.compute.join import Arrival, Node
 from balajoin.control.records import Shipment, read_part, shipment_records, wake_up_record
 from balajoin.control.tail import _line, describe_part, describe_signal
+from balajoin.core import blocks
+from balajoin.core.blocks import EARLIEST_US, LATEST_US, ROWS, decode, encode
+from balajoin.core.hashing import home
+from balajoin.core.sides import SIDES
 from balajoin.errors import BlockError
-from balajoin.hashing import home
-from balajoin.sides import SIDES
 from hostile import (
     A_HEADER,
     A_RECORD,

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from balajoin import codec
-from balajoin.codec import refusing_damage
 from balajoin.compute.join import Arrival, Node
 from balajoin.control.records import Signal
+from balajoin.core import codec
+from balajoin.core.codec import refusing_damage
+from balajoin.core.sides import SIDES
 from balajoin.errors import StateError
 from balajoin.routing import policies
 from balajoin.routing.rule import LEAST_SKEWED_ROWS, PolicyName, SkewRule
 from balajoin.routing.sketch import Sketch
 from balajoin.routing.source import Source
-from balajoin.sides import SIDES
 from hostile import HASHES, NODES, arrays, changed, hostile_blocks, join_types, json_values, spec
 from oracle import Row
 from strategies import SECOND, Memory, table

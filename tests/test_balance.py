@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import routing_oracle as oracle
-from balajoin.hashing import homes
+from balajoin.core.hashing import homes
 from balajoin.routing.balance import BalancedPartition
 from balajoin.routing.sketch import Sketch
 from balajoin.workload import zipf_keys

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from balajoin.blocks import ROWS, concat, decode, encode, encode_all, partition_by, pieces
+from balajoin.core.blocks import ROWS, concat, decode, encode, encode_all, partition_by, pieces
 from balajoin.errors import BlockError
 from oracle import Row
 from strategies import row_lists, rows_of, table

@@ -17,11 +17,11 @@ from balajoin.compute import cache_folder, processor
 from balajoin.compute.cache_folder import PrivateFolder, node_folder, place
 from balajoin.compute.join import Arrival, Node
 from balajoin.compute.processor import NodeProcessor
-from balajoin.compute.spec import JoinSpec, SideTopics
 from balajoin.compute.warm_up import load_kernels
 from balajoin.control.records import Stamp
+from balajoin.core.sides import SIDES
+from balajoin.core.spec import JoinSpec, SideTopics
 from balajoin.labels import node_labels
-from balajoin.sides import SIDES
 from oracle import Row
 from strategies import SECOND, Memory, results_of, table
 

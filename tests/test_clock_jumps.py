@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balajoin.clock import ClockWatch
-from balajoin.compute.watermarks import BEGINNING, ActivityClock, Watermark
+from balajoin.core.event_time import BEGINNING, ActivityClock, Watermark
 from balajoin.routing.half_life import HalfLife
 
 IDLE = 1000

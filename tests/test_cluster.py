@@ -29,16 +29,16 @@ from balajoin.checkpoints.rehome import Rescale
 from balajoin.compute.batch import Inputs
 from balajoin.compute.head import HEAD
 from balajoin.compute.join import Arrival, Node
-from balajoin.compute.spec import JoinSpec, JoinType
 from balajoin.control import records
 from balajoin.control.records import Stamp, read_signal, report_records, shipment_records, signal_record
-from balajoin.hashing import home, homes
+from balajoin.core.hashing import home, homes
+from balajoin.core.matrix import matrix
+from balajoin.core.sides import SECTIONS, SIDES, Side, side_of
+from balajoin.core.spec import JoinSpec, JoinType
 from balajoin.routing import policies
-from balajoin.routing.matrix import matrix
 from balajoin.routing.policies import Assignment, HotKey, Policy
 from balajoin.routing.rule import PolicyName, SkewRule
 from balajoin.routing.source import Source, rescaled
-from balajoin.sides import SECTIONS, SIDES, Side, side_of
 from oracle import Result, Row, interval_join, join
 from strategies import KEYS, SECOND, Memory, hash_of, results_of, rows_of, table
 

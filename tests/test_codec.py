@@ -3,7 +3,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from balajoin import codec
+from balajoin.core import codec
 from balajoin.errors import StateError
 
 contents = st.dictionaries(

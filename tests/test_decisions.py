@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from balajoin.compute.join import Arrival, Node
-from balajoin.compute.spec import JoinSpec, JoinType
 from balajoin.control.records import (
     HEADER,
     Part,
@@ -21,8 +20,9 @@ from balajoin.control.records import (
     report_records,
     shipment_records,
 )
-from balajoin.hashing import home as home_of
-from balajoin.sides import SIDES, Side
+from balajoin.core.hashing import home as home_of
+from balajoin.core.sides import SIDES, Side
+from balajoin.core.spec import JoinSpec, JoinType
 from oracle import Row
 from strategies import SECOND, Memory, hash_of, results_of, table
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balajoin.hashing import homes
+from balajoin.core.hashing import homes
 from balajoin.labels import labels_on, node_labels, source_label, source_of, spark_murmur3_long
 
 # `select x, hash(cast(x as bigint))` by Spark 4.2.0 itself.

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balajoin.blocks import ROWS, longs
 from balajoin.compute.index import build, matches
-from balajoin.compute.spec import Window
+from balajoin.core.blocks import ROWS, longs
+from balajoin.core.spec import Window
 from oracle import Row, interval_join
 from strategies import KEYS, row_lists, table
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
-from balajoin.compute.spec import JoinType
+from balajoin.core.spec import JoinType
 from balajoin.report import BatchReport
 from kafka_data import Sent, everything, send
 from pipeline import START, Pipeline, rows

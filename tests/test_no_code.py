@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 import balajoin
-from balajoin import codec
-from balajoin.blocks import ROWS, decode
 from balajoin.compute.batch import Inputs
 from balajoin.compute.guest import Guest
 from balajoin.control.records import Part
+from balajoin.core import codec
+from balajoin.core.blocks import ROWS, decode
 from balajoin.errors import BlockError, StateError
 from hostile import EMPTY_ROW, NODES, NOW, ROWS_OF_0, STAMP, sealed, stream
 

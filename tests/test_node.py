@@ -14,15 +14,15 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from balajoin import blocks
-from balajoin.blocks import ROWS
 from balajoin.compute import join, pairs, store
 from balajoin.compute.join import Arrival, LateRows, Node
 from balajoin.compute.pairs import PAIRS
-from balajoin.compute.spec import JoinSpec
-from balajoin.compute.watermarks import BEGINNING
+from balajoin.core import blocks
+from balajoin.core.blocks import ROWS
+from balajoin.core.event_time import BEGINNING
+from balajoin.core.sides import SIDES, Side
+from balajoin.core.spec import JoinSpec
 from balajoin.errors import StateError
-from balajoin.sides import SIDES, Side
 from oracle import Result, Row, interval_join
 from strategies import KEYS, SECOND, Memory, results_of, rows_of, table
 

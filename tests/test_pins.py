@@ -19,8 +19,8 @@ from balajoin.checkpoints.summary import Summary
 from balajoin.compute import head
 from balajoin.compute.head import HEAD
 from balajoin.compute.join import Node
-from balajoin.compute.spec import JoinSpec
 from balajoin.config import Config, load
+from balajoin.core.spec import JoinSpec
 from balajoin.errors import StateError
 from balajoin.failures import Place, explain, trace_of
 from balajoin.pins import agreed, pins, refuse_others, shown

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import routing_oracle as oracle
-from balajoin import codec
+from balajoin.core import codec
+from balajoin.core.hashing import homes
+from balajoin.core.matrix import fragment_of, matrix
 from balajoin.errors import StateError
-from balajoin.hashing import homes
 from balajoin.routing.balance import BalancedPartition
-from balajoin.routing.matrix import fragment_of, matrix
 from balajoin.routing.policies import Assignment, make
 from balajoin.routing.rule import LEAST_SKEWED_ROWS, PolicyName, SkewRule
 from balajoin.routing.sequence import node_sequence

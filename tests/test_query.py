@@ -231,7 +231,7 @@ def test_late_rows_are_told_apart_and_expired_state_is_gone(pipeline: Callable[.
 
 
 def _times(row: Any) -> list[int]:
-    from balajoin.blocks import decode
+    from balajoin.core.blocks import decode
 
     block = bytes(row.user_map_value.block if "user_map_value" in row else row.value.block)
     return list(decode(block[8:]).column("time").to_pylist())

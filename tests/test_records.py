@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balajoin.blocks import decode
 from balajoin.control import records
 from balajoin.control.records import (
     HEADER,
@@ -27,6 +26,7 @@ from balajoin.control.records import (
     signal_record,
     tick_record,
 )
+from balajoin.core.blocks import decode
 from oracle import Row
 from strategies import rows_of, table
 

@@ -14,10 +14,10 @@ from balajoin.checkpoints.rehome import Rescale
 from balajoin.checkpoints.seed import Seed
 from balajoin.compute.head import HEAD
 from balajoin.compute.join import Node
-from balajoin.compute.spec import JoinSpec
 from balajoin.compute.store import with_shelf
+from balajoin.core.hashing import homes
+from balajoin.core.spec import JoinSpec
 from balajoin.errors import StateError
-from balajoin.hashing import homes
 from balajoin.routing import policies
 from balajoin.routing.rule import PolicyName, SkewRule
 from balajoin.routing.source import Source, read_state, rescaled

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from balajoin.control.publisher import Record
 from balajoin.control.rejects import dead_letters, late_records
-from balajoin.sides import Side
+from balajoin.core.sides import Side
 from kafka_data import Sent, everything, headers_of, send
 from oracle import Row
 from pipeline import MINUTE, START, Pipeline

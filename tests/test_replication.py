@@ -9,10 +9,10 @@ import pytest
 from balajoin.compute.guest import ASK_AGAIN_AFTER, Guest
 from balajoin.compute.home import Home
 from balajoin.compute.join import Arrival, Node
-from balajoin.compute.spec import JoinSpec
 from balajoin.compute.store import BlockStore
 from balajoin.control.records import ANY_PLAN, HEADER, Grant, Part, Shipment, Signal, Stamp, read_part, shipment_records
-from balajoin.hashing import home
+from balajoin.core.hashing import home
+from balajoin.core.spec import JoinSpec
 from oracle import Row
 from strategies import SECOND, Memory, hash_of, results_of, table
 

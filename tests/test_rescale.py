@@ -16,9 +16,9 @@ from balajoin.checkpoints.reading import read
 from balajoin.checkpoints.rescale import change
 from balajoin.checkpoints.summary import summary
 from balajoin.config import JoinSettings
+from balajoin.core.sides import SIDES
 from balajoin.errors import StateError
 from balajoin.pins import pins
-from balajoin.sides import SIDES
 from kafka_data import Sent, everything, send
 from pipeline import AFTER_MS, BEFORE_MS, START, Pipeline, rows
 

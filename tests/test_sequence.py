@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balajoin.hashing import homes
+from balajoin.core.hashing import homes
 from balajoin.routing.sequence import node_sequence
 from routing_oracle import gen_seq, update_u
 

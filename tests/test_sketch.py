@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import routing_oracle as oracle
-from balajoin import codec
+from balajoin.core import codec
 from balajoin.routing.rule import LEAST_SKEWED_ROWS
 from balajoin.routing.sketch import Sketch
 from balajoin.workload import zipf_keys

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balajoin import codec
-from balajoin.blocks import decode, encode, longs
-from balajoin.compute.watermarks import BEGINNING
 from balajoin.control.announcements import ANNOUNCED, announced_places
 from balajoin.control.publisher import Record
 from balajoin.control.records import Stamp, read_signal
+from balajoin.core import codec
+from balajoin.core.blocks import decode, encode, longs
+from balajoin.core.event_time import BEGINNING
+from balajoin.core.hashing import home, homes
 from balajoin.errors import StateError
-from balajoin.hashing import home, homes
 from balajoin.labels import node_labels
 from balajoin.routing import policies, router
 from balajoin.routing.router import ROUTED, Router

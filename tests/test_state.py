@@ -13,20 +13,20 @@ import pytest
 from rich.console import Console
 
 import old_states
-from balajoin.blocks import BlockError
 from balajoin.checkpoints.display import as_json, tables
 from balajoin.checkpoints.reading import Input, Offsets
 from balajoin.checkpoints.summary import Described, Describer, Summary, node_summaries, source_summary
 from balajoin.compute.head import HEAD
 from balajoin.compute.join import Node
-from balajoin.compute.spec import JoinSpec
 from balajoin.compute.store import with_shelf
+from balajoin.core.blocks import BlockError
+from balajoin.core.sides import SIDES
+from balajoin.core.spec import JoinSpec
 from balajoin.errors import StateError
 from balajoin.labels import source_of
 from balajoin.routing import policies
 from balajoin.routing.rule import PolicyName, SkewRule
 from balajoin.routing.source import Source
-from balajoin.sides import SIDES
 from strategies import Memory
 
 HOT = 3781523718190330400

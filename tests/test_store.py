@@ -19,15 +19,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balajoin.blocks import checked_rows, concat, encode
 from balajoin.compute import runs as runs_module
 from balajoin.compute import store as store_module
 from balajoin.compute.cache_folder import PrivateFolder
 from balajoin.compute.index import matches
 from balajoin.compute.runs import Run, RunFiles
-from balajoin.compute.spec import Window
 from balajoin.compute.store import BlockStore
-from balajoin.sides import SIDES, Side
+from balajoin.core.blocks import checked_rows, concat, encode
+from balajoin.core.sides import SIDES, Side
+from balajoin.core.spec import Window
 from oracle import Row
 from strategies import KEYS, SECOND, Memory, row_lists, rows_of, table
 
@@ -566,7 +566,7 @@ _REBUILD = """
 import resource, sys
 from pathlib import Path
 import numpy as np, pyarrow as pa
-from balajoin.blocks import ROWS
+from balajoin.core.blocks import ROWS
 from balajoin.compute import store
 from balajoin.compute.cache_folder import PrivateFolder
 from balajoin.compute.warm_up import load_kernels

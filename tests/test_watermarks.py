@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balajoin.compute.watermarks import BEGINNING, ActivityClock, Watermark, advance_both
+from balajoin.core.event_time import BEGINNING, ActivityClock, Watermark, advance_both
 
 IDLE = 1000
 HOUR = 3_600_000

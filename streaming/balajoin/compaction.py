@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from balajoin import topics
+from balajoin.core.sides import Side
 from balajoin.errors import ConfigError, Problem
 from balajoin.settings import Kafka, Stream
-from balajoin.sides import Side
 
 _logger = logging.getLogger(__name__)
 

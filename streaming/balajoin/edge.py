@@ -16,12 +16,12 @@ from pyspark.sql.types import BinaryType, DataType, DateType, StringType, Timest
 from balajoin import clients, keys
 from balajoin.attempt import attempt
 from balajoin.batch_time import batch_time
-from balajoin.blocks import EARLIEST_US, LATEST_US
 from balajoin.config import Kafka, Stream
 from balajoin.control.rejects import AHEAD
+from balajoin.core.blocks import EARLIEST_US, LATEST_US
+from balajoin.core.sides import Side
 from balajoin.errors import ConfigError, Problem
 from balajoin.settings import IsolationLevel
-from balajoin.sides import Side
 
 KAFKA_COLUMNS = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "

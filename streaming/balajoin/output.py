@@ -7,9 +7,9 @@ from pyspark.sql.types import BinaryType, DataType, StringType
 
 from balajoin.config import Output
 from balajoin.control.publisher import ID_HEADER
+from balajoin.core.sides import SIDES, Side
 from balajoin.edge import lenient
 from balajoin.errors import ConfigError, Problem
-from balajoin.sides import SIDES, Side
 
 
 def to_kafka_columns(joined: DataFrame, output: Output) -> DataFrame:

@@ -8,17 +8,17 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 from balajoin import clients, compaction, edge, observed, quiet, results, skewed_keys, topics
 from balajoin.checkpoints import seed as seeds
 from balajoin.compute.processor import JOINED, NodeProcessor
-from balajoin.compute.spec import JoinSpec, SideTopics
 from balajoin.config import JoinSettings, Kafka, Stream
 from balajoin.control import streams
 from balajoin.control.publisher import Publisher
 from balajoin.control.records import wake_up_record
+from balajoin.core.sides import Side
+from balajoin.core.spec import JoinSpec, SideTopics
 from balajoin.pack import PACKED, Packer
 from balajoin.partitions import SHUFFLE_PARTITIONS
 from balajoin.pins import pins
 from balajoin.redaction import SECRET_NAMES
 from balajoin.routing.router import ROUTED, STATE, Router
-from balajoin.sides import Side
 
 _REQUIRED_CONF = {
     "spark.sql.redaction.options.regex": f"{SECRET_NAMES}|url",  # or plans would show keys and logins

@@ -8,8 +8,8 @@ from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 from balajoin import observed
 from balajoin.compute.statistics import NodeStatistics
+from balajoin.core.sides import SIDES, Side
 from balajoin.routing.statistics import SourceStatistics
-from balajoin.sides import SIDES, Side
 
 Offsets = Mapping[int, int]  # by partition
 Note = TypeVar("Note")

@@ -4,7 +4,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from balajoin import keys
-from balajoin.compute.spec import KINDS, JoinType
+from balajoin.core.spec import KINDS, JoinType
 from balajoin.edge import Typed
 
 

@@ -25,12 +25,12 @@ from pydantic_core import PydanticCustomError
 
 from balajoin import durations
 from balajoin.address import Address, AddressError
-from balajoin.compute.spec import JoinType
+from balajoin.core.sides import SIDES
+from balajoin.core.spec import JoinType
 from balajoin.errors import ConfigError, Problem
 from balajoin.redaction import Redactor, is_secret, redact
 from balajoin.routing.rule import PolicyName
 from balajoin.settings_problems import problems_of, wrong
-from balajoin.sides import SIDES
 
 # Spark reads and commits by its checkpoint, and refuses these from a user.
 _SET_BY_BALAJOIN = frozenset(

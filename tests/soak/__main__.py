@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import get_args
 
 from balajoin.broker import EmbeddedKafka, default_cache, fetch
-from balajoin.compute.spec import JoinType
+from balajoin.core.spec import JoinType
 from soak import disks
 from soak.faults import FAULTS, NEED_DISKS
 from soak.service import SoakError

@@ -14,17 +14,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balajoin.blocks import concat, decode, longs, pieces
 from balajoin.compute import head, index, pairs
 from balajoin.compute.home import in_fragment
 from balajoin.compute.lonely import Mask, marks, positions
 from balajoin.compute.pairs import PAIRS
-from balajoin.compute.spec import JoinSpec
 from balajoin.compute.store import shelf_of, with_shelf
-from balajoin.compute.watermarks import BEGINNING
+from balajoin.core.blocks import concat, decode, longs, pieces
+from balajoin.core.event_time import BEGINNING
+from balajoin.core.hashing import homes
+from balajoin.core.sides import SIDES, Shelf, Side
+from balajoin.core.spec import JoinSpec
 from balajoin.errors import StateError
-from balajoin.hashing import homes
-from balajoin.sides import SIDES, Shelf, Side
 
 Longs = NDArray[np.int64]
 _NONE: Longs = np.empty(0, np.int64)

@@ -16,7 +16,7 @@ from balajoin.checkpoints.lock import sole_user
 from balajoin.checkpoints.reading import Checkpoint, explained
 from balajoin.checkpoints.rehome import Rescale
 from balajoin.compute import head
-from balajoin.compute.spec import JoinSpec
+from balajoin.core.spec import JoinSpec
 from balajoin.errors import StateError
 from balajoin.labels import node_labels
 from balajoin.pins import pins, refuse_others

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from balajoin import codec
 from balajoin.checkpoints.files import Folder
 from balajoin.checkpoints.reading import Checkpoint, Input, Offsets
+from balajoin.core import codec
 from balajoin.errors import StateError
 from balajoin.labels import node_labels
 

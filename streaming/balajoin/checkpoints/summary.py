@@ -8,18 +8,18 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from balajoin.blocks import decode, longs
 from balajoin.checkpoints.reading import Checkpoint, Input, Offsets
 from balajoin.compute import head
 from balajoin.compute.pairs import PAIRS
 from balajoin.compute.store import with_shelf
-from balajoin.compute.watermarks import BEGINNING
+from balajoin.core.blocks import decode, longs
+from balajoin.core.event_time import BEGINNING
+from balajoin.core.hashing import homes
+from balajoin.core.sides import SIDES, Shelf, Side
 from balajoin.errors import BlockError, StateError
-from balajoin.hashing import homes
 from balajoin.routing import policies
 from balajoin.routing.policies import HotKey
 from balajoin.routing.source import read_state
-from balajoin.sides import SIDES, Shelf, Side
 from balajoin.worker import settle
 
 DESCRIBED = "node int, shelf string, rows bigint, own bigint, size bigint, earliest bigint, latest bigint, note binary"

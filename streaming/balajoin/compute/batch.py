@@ -9,12 +9,9 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from balajoin import blocks
-from balajoin.codec import refusing_damage
 from balajoin.compute.head import HEAD
 from balajoin.compute.join import Arrival, Node
 from balajoin.compute.pairs import PAIRS
-from balajoin.compute.spec import JoinSpec, SideTopics
 from balajoin.control.announcements import ANNOUNCED, announced_places, announced_signals
 from balajoin.control.publisher import Place, Publisher, size
 from balajoin.control.records import (
@@ -34,7 +31,10 @@ from balajoin.control.records import (
     signal_record,
 )
 from balajoin.control.rejects import late_records
-from balajoin.hashing import home
+from balajoin.core import blocks
+from balajoin.core.codec import refusing_damage
+from balajoin.core.hashing import home
+from balajoin.core.spec import JoinSpec, SideTopics
 from balajoin.worker import settle
 
 _FRAME_ROWS = 1 << 16

@@ -14,12 +14,12 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balajoin.blocks import concat, decode, longs
-from balajoin.codec import whole
-from balajoin.compute.watermarks import BEGINNING
 from balajoin.control.records import ForeignRecordError, Grant, Part, Shipment, Signal, check_times
+from balajoin.core.blocks import concat, decode, longs
+from balajoin.core.codec import whole
+from balajoin.core.event_time import BEGINNING
+from balajoin.core.hashing import homes
 from balajoin.errors import BlockError
-from balajoin.hashing import homes
 
 # A signal is answered within two batches. If the answer has not come by then, it is lost, and the guest asks again: at
 # once, because its home keeps the build rows of the answer for only two batches more.

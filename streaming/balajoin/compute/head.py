@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from balajoin import codec
-from balajoin.compute.watermarks import BEGINNING, Past
+from balajoin.core import codec
+from balajoin.core.event_time import BEGINNING, Past
 
 HEAD = -1
 """Under this number a node's state holds the head; blocks have others."""

@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balajoin.blocks import longs
-from balajoin.codec import whole
 from balajoin.compute.store import BlockStore
-from balajoin.compute.watermarks import BEGINNING
 from balajoin.control.records import Grant, Lease, Shipment, Signal
-from balajoin.hashing import home
-from balajoin.routing.matrix import fragment_of, matrix
+from balajoin.core.blocks import longs
+from balajoin.core.codec import whole
+from balajoin.core.event_time import BEGINNING
+from balajoin.core.hashing import home
+from balajoin.core.matrix import fragment_of, matrix
 
 
 @dataclass

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balajoin.blocks import binary, longs
-from balajoin.compute.spec import Window
-from balajoin.kernels import kernel
+from balajoin.core.blocks import binary, longs
+from balajoin.core.kernels import kernel
+from balajoin.core.spec import Window
 
 Ints = NDArray[np.int64]
 Shorts = NDArray[np.int32]

@@ -17,22 +17,22 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balajoin.blocks import concat, longs, pieces
-from balajoin.codec import whole, whole_or_none
 from balajoin.compute import head, owed, pairs
 from balajoin.compute.cache_folder import node_folder, remove_abandoned
 from balajoin.compute.guest import ASK_AGAIN_AFTER, Guest
 from balajoin.compute.home import Home
 from balajoin.compute.lonely import Held, Lonely, Mask, Numbers, marks, positions
 from balajoin.compute.matching import Found, find
-from balajoin.compute.spec import JoinSpec
 from balajoin.compute.statistics import NodeStatistics
 from balajoin.compute.store import BlockStore, Durable
-from balajoin.compute.watermarks import BEGINNING, ActivityClock, Past, Watermark, advance_both
 from balajoin.control.records import ANY_PLAN, Part, Report, Shipment, Signal, Stamp
-from balajoin.hashing import homes
+from balajoin.core.blocks import concat, longs, pieces
+from balajoin.core.codec import whole, whole_or_none
+from balajoin.core.event_time import BEGINNING, ActivityClock, Past, Watermark, advance_both
+from balajoin.core.hashing import homes
+from balajoin.core.sides import SECTIONS, SHELVES, SIDES, Section, Shelf, Side, side_of
+from balajoin.core.spec import JoinSpec
 from balajoin.pins import agreed
-from balajoin.sides import SECTIONS, SHELVES, SIDES, Section, Shelf, Side, side_of
 
 _NO_POSITIONS = np.empty(0, np.int64)
 # So many batches after the last probe row that could match it, a build row is decided to be alone: by then its home has

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balajoin.blocks import ROWS, concat, longs
 from balajoin.compute.store import BlockStore
-from balajoin.compute.watermarks import BEGINNING
-from balajoin.sides import Shelf, Side
+from balajoin.core.blocks import ROWS, concat, longs
+from balajoin.core.event_time import BEGINNING
+from balajoin.core.sides import Shelf, Side
 
 Numbers = NDArray[np.signedinteger]
 Mask = NDArray[np.bool_]

@@ -7,13 +7,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balajoin.blocks import longs
 from balajoin.compute import pairs
 from balajoin.compute.home import in_fragment
 from balajoin.compute.index import matches
-from balajoin.compute.spec import JoinSpec
 from balajoin.compute.store import BlockStore
-from balajoin.sides import Section, Shelf, side_of
+from balajoin.core.blocks import longs
+from balajoin.core.sides import Section, Shelf, side_of
+from balajoin.core.spec import JoinSpec
 
 
 @dataclass(frozen=True)

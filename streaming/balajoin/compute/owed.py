@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from balajoin.blocks import concat, decode, encode
 from balajoin.compute.pairs import PAIRS
 from balajoin.compute.store import Durable
+from balajoin.core.blocks import concat, decode, encode
 
 _FIRST = -2  # and downwards; the head is -1, and rows have numbers from 0 on
 

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from balajoin.blocks import binary, longs
-from balajoin.sides import Side
+from balajoin.core.blocks import binary, longs
+from balajoin.core.sides import Side
 
 _MAX_PAIRS = 1 << 16
 _MAX_PAIRS_BYTES = 64 << 20

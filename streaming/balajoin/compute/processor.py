@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, LongType, StructType
 
-from balajoin.compute.spec import JoinSpec, SideTopics
+from balajoin.core.spec import JoinSpec, SideTopics
 from balajoin.labels import node_labels
 from balajoin.partitions import require_place
 

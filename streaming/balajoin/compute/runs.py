@@ -16,11 +16,11 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 
-from balajoin.blocks import ROWS, checked_rows, longs
 from balajoin.compute.cache_folder import PrivateFolder
 from balajoin.compute.index import Index, build, check
+from balajoin.core.blocks import ROWS, checked_rows, longs
+from balajoin.core.sides import Shelf
 from balajoin.errors import BlockError
-from balajoin.sides import Shelf
 
 # Widest first, so that all are aligned.
 _INDEX_COLUMNS = (("hashes", np.int64), ("slots", np.int32), ("starts", np.int32), ("rows", np.int32))

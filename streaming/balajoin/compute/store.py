@@ -19,11 +19,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balajoin.blocks import Compression, concat, decode, encode, longs, partition_by
 from balajoin.compute.cache_folder import PrivateFolder
 from balajoin.compute.index import rows_with
 from balajoin.compute.runs import Run, RunFiles, RunInfo
-from balajoin.sides import SHELVES, Shelf
+from balajoin.core.blocks import Compression, concat, decode, encode, longs, partition_by
+from balajoin.core.sides import SHELVES, Shelf
 
 _log = logging.getLogger(__name__)
 

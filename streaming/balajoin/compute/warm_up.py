@@ -2,10 +2,10 @@
 
 import pyarrow as pa
 
-from balajoin.blocks import ROWS, concat, decode, encode, longs, partition_by
 from balajoin.compute.index import build, matches, rows_with
-from balajoin.compute.spec import Window
-from balajoin.hashing import homes
+from balajoin.core.blocks import ROWS, concat, decode, encode, longs, partition_by
+from balajoin.core.hashing import homes
+from balajoin.core.spec import Window
 from balajoin.routing import policies
 from balajoin.routing.rule import SkewRule
 from balajoin.routing.source import Source

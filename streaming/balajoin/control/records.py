@@ -13,8 +13,8 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from balajoin.blocks import EARLIEST_US, LATEST_US, concat, decode, encode, longs, pieces
 from balajoin.control.publisher import Record
+from balajoin.core.blocks import EARLIEST_US, LATEST_US, concat, decode, encode, longs, pieces
 from balajoin.errors import BlockError
 
 VERSION = 2

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from balajoin import durations
 from balajoin.control.publisher import ID_HEADER, Header, Record
-from balajoin.sides import Side
+from balajoin.core.sides import Side
 
 AHEAD = "ahead"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -9,7 +9,6 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka import KafkaError as ClientError
 
-from balajoin.blocks import decode
 from balajoin.clients import librdkafka_options
 from balajoin.control.records import (
     HEADER,
@@ -21,8 +20,9 @@ from balajoin.control.records import (
     read_signal,
     read_tick,
 )
+from balajoin.core.blocks import decode
+from balajoin.core.hashing import shown
 from balajoin.errors import BlockError, KafkaError
-from balajoin.hashing import shown
 from balajoin.settings import Kafka
 from balajoin.topics import partition_counts
 

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from balajoin.hashing import mix
-from balajoin.kernels import inlined, kernel
+from balajoin.core.hashing import mix
+from balajoin.core.kernels import inlined, kernel
 from balajoin.routing.arrays import key_hashes, numbers
 from balajoin.routing.keytable import EMPTY, HASH, Ints, Slots, empty_slots, enter, find, refill, slot_of
 from balajoin.routing.sequence import Sequences, extend, extend_to

@@ -5,9 +5,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from balajoin.codec import whole
-from balajoin.hashing import mix
-from balajoin.kernels import kernel
+from balajoin.core.codec import whole
+from balajoin.core.hashing import mix
+from balajoin.core.kernels import kernel
 from balajoin.routing.arrays import key_hashes, numbers
 from balajoin.routing.keytable import EMPTY, HASH, Ints, Slots, empty_slots, enter, find, refill, slot_of
 from balajoin.routing.rule import SkewRule

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from balajoin.codec import whole_or_none
+from balajoin.core.codec import whole_or_none
 
 
 class HalfLife:

@@ -13,8 +13,8 @@ passes is `inline="always"`: left to LLVM it stays a call, and the sketch takes 
 import numpy as np
 from numpy.typing import NDArray
 
-from balajoin.hashing import mix
-from balajoin.kernels import inlined, kernel
+from balajoin.core.hashing import mix
+from balajoin.core.kernels import inlined, kernel
 
 Ints = NDArray[np.int64]
 Slots = NDArray[np.int32]

@@ -6,8 +6,8 @@ GenSeq and UpdateU extend together: U(x) is the sequence so far. Its first node 
 import numpy as np
 from numpy.typing import NDArray
 
-from balajoin.hashing import mix
-from balajoin.kernels import kernel
+from balajoin.core.hashing import mix
+from balajoin.core.kernels import kernel
 
 Sequences = NDArray[np.int32]
 

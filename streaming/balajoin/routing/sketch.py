@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from balajoin.codec import whole
-from balajoin.hashing import mix
-from balajoin.kernels import inlined, kernel
+from balajoin.core.codec import whole
+from balajoin.core.hashing import mix
+from balajoin.core.kernels import inlined, kernel
 from balajoin.routing.arrays import key_hashes, numbers
 from balajoin.routing.keytable import EMPTY, HASH, PLACE, Ints, Slots, empty_slots, enter, find, refill, remove, slot_of
 from balajoin.routing.rule import LEAST_SKEWED_ROWS

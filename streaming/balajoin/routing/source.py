@@ -12,17 +12,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balajoin import codec
-from balajoin.blocks import concat, longs, partition_by
-from balajoin.codec import whole
-from balajoin.compute.watermarks import BEGINNING
 from balajoin.control.records import Lease, Signal, shown_key
-from balajoin.hashing import homes
-from balajoin.kernels import kernel
+from balajoin.core import codec
+from balajoin.core.blocks import concat, longs, partition_by
+from balajoin.core.codec import whole
+from balajoin.core.event_time import BEGINNING
+from balajoin.core.hashing import homes
+from balajoin.core.kernels import kernel
+from balajoin.core.sides import SECTIONS, SIDES, Section, Side
 from balajoin.routing import policies
 from balajoin.routing.policies import Assignment, Policy
 from balajoin.routing.statistics import SourceStatistics
-from balajoin.sides import SECTIONS, SIDES, Section, Side
 
 _STATE_VERSION = 2
 _UPGRADES: Mapping[int, codec.Upgrade] = {}

@@ -7,7 +7,7 @@ from typing import Any, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from balajoin import codec
+from balajoin.core import codec
 from balajoin.errors import StateError
 from balajoin.routing.rule import PolicyName, SkewRule
 

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from balajoin.codec import whole
-from balajoin.hashing import homes
+from balajoin.core.codec import whole
+from balajoin.core.hashing import homes
+from balajoin.core.matrix import matrix, replicate
 from balajoin.routing.arrays import key_hashes
 from balajoin.routing.detection import Detector, detector, number_keys
 from balajoin.routing.half_life import HalfLife
-from balajoin.routing.matrix import matrix, replicate
 from balajoin.routing.policies import Assignment, HotKey, write_state
 from balajoin.routing.rule import PolicyName, SkewRule
 from balajoin.routing.sequence import node_sequence

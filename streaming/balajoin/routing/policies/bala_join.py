@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from balajoin.hashing import mix
-from balajoin.kernels import kernel
+from balajoin.core.hashing import mix
+from balajoin.core.kernels import kernel
 from balajoin.routing.arrays import key_hashes
 from balajoin.routing.balance import BalancedPartition, entry_of, place
 from balajoin.routing.detection import Online, number_keys

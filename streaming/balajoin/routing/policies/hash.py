@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from balajoin.hashing import homes
+from balajoin.core.hashing import homes
 from balajoin.routing.arrays import key_hashes
 from balajoin.routing.policies import Assignment, HotKey, write_state
 from balajoin.routing.rule import SkewRule

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from balajoin.core.kernels import kernel
 from balajoin.errors import BlockError
-from balajoin.kernels import kernel
 
 Compression = Literal["lz4", "zstd"] | None
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from balajoin.codec import whole
+from balajoin.core.codec import whole
 
 BEGINNING = -(1 << 62)  # nothing is known yet: no row is late, no row expires
 _REMEMBERED_BATCHES = 8

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import numba
 
-_PACKAGE = Path(__file__).parent
+_PACKAGE = Path(__file__).parents[1]
 _OUTDATED_AFTER_S = 86_400  # until then a process of the old source may still run
 
 

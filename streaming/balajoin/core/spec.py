@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from balajoin.sides import Side
+from balajoin.core.sides import Side
 
 JoinType = Literal["inner", "left", "right", "full", "left_semi", "left_anti"]
 

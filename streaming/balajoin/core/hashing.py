@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from balajoin.kernels import kernel
+from balajoin.core.kernels import kernel
 
 
 @kernel

@@ -9,8 +9,8 @@ from math import isqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from balajoin.hashing import mix
-from balajoin.kernels import kernel
+from balajoin.core.hashing import mix
+from balajoin.core.kernels import kernel
 
 
 def matrix(nodes: int) -> tuple[int, int]:
