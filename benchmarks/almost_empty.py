@@ -17,8 +17,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from balajoin import clients, workload
+from balajoin import workload
 from balajoin.config import Kafka
+from balajoin.kafka import client_options
 
 _CONTENDERS = (OURS, BY_HASH, BARE, *PLAIN[1:], *TUNED[1:])
 _BATCHES = 60
@@ -53,7 +54,7 @@ def _measure(
         for number in range(_BATCHES):
             events = [workload.Event(b"k%d-%d" % (number, n), START_MS + number * 1000 + n, VALUE) for n in range(10)]
             for topic in (probe, build):
-                workload.produce(clients.librdkafka_options(servers), topic, events, 2)
+                workload.produce(client_options.librdkafka_options(servers), topic, events, 2)
             query.processAllAvailable()
             done()
         ran = [p for p in query.recentProgress if "addBatch" in p["durationMs"]]

@@ -13,9 +13,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from balajoin import clients, topics, workload
+from balajoin import workload
 from balajoin.broker import EmbeddedKafka, default_cache, fetch
 from balajoin.config import Kafka
+from balajoin.kafka import client_options, topics
 from balajoin.session import create_session
 
 PARTITIONS = 4
@@ -66,7 +67,7 @@ def preload(servers: Kafka, topic: str, rows: int, keys: int, exponent: float | 
         workload.Event(b"k%08d" % (number % keys), START_MS + at * span_ms // rows, VALUE)
         for at, number in enumerate(numbers)
     )
-    workload.produce(clients.librdkafka_options(servers), topic, events, PARTITIONS)
+    workload.produce(client_options.librdkafka_options(servers), topic, events, PARTITIONS)
 
 
 @contextmanager

@@ -22,8 +22,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from balajoin import Kafka, Stream, clients, output, query
+from balajoin import Kafka, Stream, output, query
 from balajoin.config import Output
+from balajoin.kafka import client_options
 from balajoin.metrics import Address, Exporter, JoinMetrics, follow
 from balajoin.metrics.serving import executors
 
@@ -70,7 +71,7 @@ def _measure(spark: SparkSession, servers: Kafka, rows_per_batch: int, watched: 
         running = (
             output.to_kafka_columns(joined, Output(topic="out", value=VALUE))
             .writeStream.format("kafka")
-            .options(**clients.spark_writer_options(servers))
+            .options(**client_options.spark_writer_options(servers))
             .option("topic", "out")
             .option("checkpointLocation", str(folder / "checkpoint"))
             .start()

@@ -27,8 +27,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from balajoin import clients, output, query
+from balajoin import output, query
 from balajoin.config import JoinSettings, Kafka, Output, Skew, Stream
+from balajoin.kafka import client_options
 from balajoin.live.recording import Recording
 from balajoin.live.telling import Telling
 from balajoin.report import BatchReport, Reports
@@ -125,7 +126,7 @@ def _run(
         running = (
             output.to_kafka_columns(joined, Output(topic="out", value=VALUE))
             .writeStream.format("kafka")
-            .options(**clients.spark_writer_options(servers))
+            .options(**client_options.spark_writer_options(servers))
             .option("topic", "out")
             .option("checkpointLocation", str(folder))
             .start()

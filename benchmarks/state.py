@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from balajoin import clients
 from balajoin.config import Kafka
+from balajoin.kafka import client_options
 
 _BATCH_ROWS = 100_000
 _BATCHES = 6
@@ -53,7 +53,7 @@ def _with_state(spark: SparkSession, servers: Kafka, size: int, name: str) -> tu
 
         def run(rows_per_batch: int) -> list[float]:
             load = Workload(servers, probe, build, rows_per_batch)
-            query = to_kafka(balajoin(spark, load, cache), clients.spark_writer_options(servers), "out", folder)
+            query = to_kafka(balajoin(spark, load, cache), client_options.spark_writer_options(servers), "out", folder)
             return [p["durationMs"]["triggerExecution"] for p in query.recentProgress if p["numInputRows"]]
 
         run(1_000_000)

@@ -13,9 +13,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import balajoin
 from balajoin import JoinSettings, Kafka, Stream
-from balajoin.clients import spark_reader_options
 from balajoin.core.spec import KINDS, JoinType
 from balajoin.edge import lenient, sql
+from balajoin.kafka.client_options import spark_reader_options
 from kafka_data import Sent
 
 MINUTE = 60_000

@@ -18,11 +18,12 @@ from urllib.request import urlopen
 
 import pytest
 
-from balajoin import cli, rights, service, topics
+from balajoin import cli, service
 from balajoin.broker.ports import free_ports
-from balajoin.clients import spark_reader_options
 from balajoin.config import Config, Kafka, load
 from balajoin.errors import KafkaError
+from balajoin.kafka import rights, topics
+from balajoin.kafka.client_options import spark_reader_options
 from kafka_data import Sent, everything, send
 from processes import command_line, is_loopback, listening, tree
 from secured import Acl, SecuredBroker, broker_that_asks_for_certificates

@@ -6,9 +6,9 @@ import pytest
 
 from balajoin.control import announcements
 from balajoin.control.announcements import announced_places, announced_signals, announcement
-from balajoin.control.publisher import Place, Publisher
 from balajoin.control.records import Signal, Stamp, signal_record
 from balajoin.errors import KafkaError
+from balajoin.kafka.producer import Place, Publisher
 from balajoin.report import BatchReport
 from kafka_data import everything, send
 from pipeline import Pipeline, rows

@@ -141,7 +141,7 @@ def test_check_says_that_all_is_good(
 def test_topics_says_what_it_created(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from balajoin.topics import shapes
+    from balajoin.kafka.topics import shapes
 
     FakeModule(monkeypatch, "topics", shapes=shapes, create_missing=lambda kafka, wanted, replication: ["clicks"])
     assert cli.main(["topics", "-c", str(file)]) == 0

@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balajoin.clients import (
+from balajoin.config import Kafka
+from balajoin.errors import ConfigError
+from balajoin.kafka.client_options import (
     is_secret,
     java_options,
     librdkafka_options,
@@ -13,8 +15,6 @@ from balajoin.clients import (
     spark_reader_options,
     spark_writer_options,
 )
-from balajoin.config import Kafka
-from balajoin.errors import ConfigError
 
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 KEY = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMIIE\n-----END ENCRYPTED PRIVATE KEY-----\n"

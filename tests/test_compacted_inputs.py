@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from balajoin import Output, cli, compaction, service, topics
+from balajoin import Output, cli, service
 from balajoin.config import Config, Kafka, Stream, load
 from balajoin.errors import ConfigError
+from balajoin.kafka import compaction, topics
 from balajoin.output import to_records
 from balajoin.report import BatchReport
 from kafka_data import DRAINED_WITHIN_S, Sent, everything, send

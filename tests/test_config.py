@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from balajoin import durations
 from balajoin.config import Config, JoinSettings, Kafka, Output, Run, Skew, Stream, load
 from balajoin.errors import ConfigError, Problem
+from balajoin.kafka.topics import shapes
 from balajoin.settings import topic_clashes
 from balajoin.toml_lines import line_of, locate
-from balajoin.topics import shapes
 
 MINIMAL = """\
 [kafka]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from balajoin import topics
 from balajoin.config import load
+from balajoin.kafka import topics
 from kafka_data import Sent, send
 
 _PATIENCE_S = 120

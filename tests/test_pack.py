@@ -1,7 +1,7 @@
 import pyarrow as pa
 
-from balajoin.control.publisher import Publisher
 from balajoin.core.blocks import decode
+from balajoin.kafka.producer import Publisher
 from balajoin.labels import source_label
 from balajoin.pack import Packer
 from oracle import Row

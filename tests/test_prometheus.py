@@ -21,9 +21,9 @@ from typing import IO, Any
 import pytest
 import yaml
 
-from balajoin import topics
 from balajoin.broker.ports import free_ports
 from balajoin.config import load
+from balajoin.kafka import topics
 from debian_tools import tool
 from kafka_data import Sent, everything, send
 

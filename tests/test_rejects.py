@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from balajoin.control.publisher import Record
 from balajoin.control.rejects import dead_letters, late_records
 from balajoin.core.sides import Side
+from balajoin.kafka.producer import Record
 from kafka_data import Sent, everything, headers_of, send
 from oracle import Row
 from pipeline import MINUTE, START, Pipeline

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balajoin.control.announcements import ANNOUNCED, announced_places
-from balajoin.control.publisher import Record
 from balajoin.control.records import Stamp, read_signal
 from balajoin.core import codec
 from balajoin.core.blocks import decode, encode, longs
 from balajoin.core.event_time import BEGINNING
 from balajoin.core.hashing import home, homes
 from balajoin.errors import StateError
+from balajoin.kafka.producer import Record
 from balajoin.labels import node_labels
 from balajoin.routing import policies, router
 from balajoin.routing.router import ROUTED, Router

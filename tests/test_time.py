@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from balajoin import Stream, observed
-from balajoin.clients import spark_reader_options
+from balajoin.kafka.client_options import spark_reader_options
 from balajoin.progress import troubles
 from balajoin.report import BatchReport
 from kafka_data import Sent, everything, headers_of, send

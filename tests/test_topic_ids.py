@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka.cimpl import NewTopic
 
-from balajoin import topic_ids
 from balajoin.config import Config
 from balajoin.errors import KafkaError, StateError
-from balajoin.topic_ids import TopicIds, TopicWatch
+from balajoin.kafka import topic_ids
+from balajoin.kafka.topic_ids import TopicIds, TopicWatch
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource
 
-from balajoin import topics
-from balajoin.clients import librdkafka_options, spark_reader_options, spark_writer_options
 from balajoin.config import Kafka
 from balajoin.control.tail import tail
 from balajoin.errors import ConfigError, KafkaError
-from balajoin.topics import Shape
+from balajoin.kafka import topics
+from balajoin.kafka.client_options import librdkafka_options, spark_reader_options, spark_writer_options
+from balajoin.kafka.topics import Shape
 from kafka_data import Sent, send
 from secured import PASSWORD, SecuredBroker, escaped
 

@@ -14,10 +14,10 @@ import pytest
 from balajoin.broker import EmbeddedKafka, default_cache, fetch
 from balajoin.config import Kafka
 from balajoin.errors import KafkaError, StateError
+from balajoin.kafka.topics import Shape, create_missing
 from balajoin.sinks.marker import Marker
 from balajoin.sinks.transaction import Target, Transaction, take_over
 from balajoin.sinks.writer import Writer
-from balajoin.topics import Shape, create_missing
 from kafka_data import await_decided, everything, headers_of, ids_by_both_clients
 
 NODES = 2

@@ -5,9 +5,9 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from balajoin import clients, compaction, rights, topics
 from balajoin.config import lines_in, with_lines
 from balajoin.errors import ConfigError, KafkaError, Problem
+from balajoin.kafka import client_options, compaction, rights, topics
 from balajoin.settings import Config
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def check(config: Config, path: Path, *, cache: Path) -> list[Problem]:
 
 def client_problems(config: Config) -> list[Problem]:
     try:
-        clients.java_options(config.kafka)
+        client_options.java_options(config.kafka)
     except ConfigError as error:
         return list(error.problems)
     return []

@@ -102,7 +102,7 @@ def _check(order: _Order) -> int:
 
 
 def _topics(order: _Order) -> int:
-    from balajoin import topics
+    from balajoin.kafka import topics
 
     wanted = topics.shapes(order.config)
     created = topics.create_missing(order.config.kafka, wanted, order.config.topics.replication)
@@ -112,8 +112,8 @@ def _topics(order: _Order) -> int:
 
 
 def _control_tail(config: Config, lines: int, follow: bool) -> int:
-    from balajoin import rights
     from balajoin.control.tail import tail
+    from balajoin.kafka import rights
 
     rights.require(config, rights.OF_TAIL)
     for line in tail(config.kafka, config.join.control_topic, config.join.replica_topic, lines, follow):

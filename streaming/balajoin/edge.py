@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, DataType, DateType, StringType, TimestampNTZType, TimestampType
 
-from balajoin import clients, keys
+from balajoin import keys
 from balajoin.attempt import attempt
 from balajoin.batch_time import batch_time
 from balajoin.config import Kafka, Stream
@@ -21,6 +21,7 @@ from balajoin.control.rejects import AHEAD
 from balajoin.core.blocks import EARLIEST_US, LATEST_US
 from balajoin.core.sides import Side
 from balajoin.errors import ConfigError, Problem
+from balajoin.kafka import client_options
 from balajoin.settings import IsolationLevel
 
 KAFKA_COLUMNS = (
@@ -93,7 +94,7 @@ def records(
     """
     reader = (
         spark.readStream.format("kafka")
-        .options(**clients.spark_reader_options(kafka))
+        .options(**client_options.spark_reader_options(kafka))
         .option("subscribe", topic)
         .option("startingOffsets", starting_offsets)
         .option("includeHeaders", "true")

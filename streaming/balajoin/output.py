@@ -6,10 +6,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, DataType, StringType
 
 from balajoin.config import Output
-from balajoin.control.publisher import ID_HEADER
 from balajoin.core.sides import SIDES, Side
 from balajoin.edge import lenient
 from balajoin.errors import ConfigError, Problem
+from balajoin.kafka.producer import ID_HEADER
 
 
 def to_kafka_columns(joined: DataFrame, output: Output) -> DataFrame:

@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from balajoin.control.publisher import Publisher
 from balajoin.control.rejects import count_ahead, dead_letters
 from balajoin.core.blocks import ROWS, SENT_BLOCK_BYTES, encode_all, pieces
 from balajoin.core.sides import Side
+from balajoin.kafka.producer import Publisher
 from balajoin.labels import source_label
 from balajoin.worker import settle
 

@@ -5,15 +5,16 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.state import GroupStateTimeout
 
-from balajoin import clients, compaction, edge, observed, quiet, results, skewed_keys, topics
+from balajoin import edge, observed, quiet, results, skewed_keys
 from balajoin.checkpoints import seed as seeds
 from balajoin.compute.processor import JOINED, NodeProcessor
 from balajoin.config import JoinSettings, Kafka, Stream
 from balajoin.control import streams
-from balajoin.control.publisher import Publisher
 from balajoin.control.records import wake_up_record
 from balajoin.core.sides import Side
 from balajoin.core.spec import JoinSpec, SideTopics
+from balajoin.kafka import client_options, compaction, topics
+from balajoin.kafka.producer import Publisher
 from balajoin.pack import PACKED, Packer
 from balajoin.partitions import SHUFFLE_PARTITIONS
 from balajoin.pins import pins
@@ -52,7 +53,7 @@ def join(
     spark.conf.set(SHUFFLE_PARTITIONS, settings.nodes)
 
     probe_types, build_types = edge.types(spark, probe, build)
-    publisher = Publisher.of(clients.librdkafka_options(kafka))
+    publisher = Publisher.of(client_options.librdkafka_options(kafka))
     plan = uuid4().hex
     partitions = topics.partition_counts(
         kafka, [probe.topic, build.topic, settings.control_topic, settings.replica_topic]

@@ -13,8 +13,8 @@ from weakref import WeakKeyDictionary
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener, StreamingQueryProgress
 
-from balajoin.control.publisher import Publisher
 from balajoin.control.records import ANY_PLAN, Stamp, tick_record
+from balajoin.kafka.producer import Publisher
 from balajoin.report import BatchReport
 from balajoin.settings import JoinSettings
 

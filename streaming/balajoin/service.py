@@ -15,15 +15,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from balajoin import compaction, rights, topic_ids, topics
 from balajoin.broker.jars import default_cache
 from balajoin.check import missing_topics
 from balajoin.checkpoints.files import Folder
 from balajoin.checkpoints.lock import sole_user
-from balajoin.clients import spark_writer_options
 from balajoin.clock import ClockWatch
 from balajoin.errors import BalaJoinError, ConfigError
 from balajoin.failures import JVM_GONE, Place, explain, is_refusal, trace_of
+from balajoin.kafka import compaction, rights, topic_ids, topics
+from balajoin.kafka.client_options import spark_writer_options
+from balajoin.kafka.topic_ids import TopicWatch
 from balajoin.live.onlookers import Onlookers
 from balajoin.live.telling import Telling
 from balajoin.metrics.serving import served
@@ -32,7 +33,6 @@ from balajoin.report import Listener, Reports
 from balajoin.session import create_session
 from balajoin.settings import Config
 from balajoin.stopping import Interrupted, StopRequests, finish_batch_and_stop
-from balajoin.topic_ids import TopicWatch
 
 _logger = logging.getLogger(__name__)
 _POLL_S = 0.2

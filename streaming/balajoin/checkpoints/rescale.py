@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from balajoin import topic_ids
 from balajoin.checkpoints import reading, seed
 from balajoin.checkpoints.files import Folder
 from balajoin.checkpoints.leftovers import Entry, last_batch
@@ -18,6 +17,7 @@ from balajoin.checkpoints.rehome import Rescale
 from balajoin.compute import head
 from balajoin.core.spec import JoinSpec
 from balajoin.errors import StateError
+from balajoin.kafka import topic_ids
 from balajoin.labels import node_labels
 from balajoin.pins import pins, refuse_others
 from balajoin.routing.source import rescaled

@@ -13,7 +13,6 @@ from balajoin.compute.head import HEAD
 from balajoin.compute.join import Arrival, Node
 from balajoin.compute.pairs import PAIRS
 from balajoin.control.announcements import ANNOUNCED, announced_places, announced_signals
-from balajoin.control.publisher import Place, Publisher, size
 from balajoin.control.records import (
     ForeignRecordError,
     Part,
@@ -35,6 +34,7 @@ from balajoin.core import blocks
 from balajoin.core.codec import refusing_damage
 from balajoin.core.hashing import home
 from balajoin.core.spec import JoinSpec, SideTopics
+from balajoin.kafka.producer import Place, Publisher, size
 from balajoin.worker import settle
 
 _FRAME_ROWS = 1 << 16

@@ -12,10 +12,10 @@ from functools import lru_cache
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka import KafkaError as ClientError
 
-from balajoin.clients import SILENT
-from balajoin.control.publisher import Place
 from balajoin.control.records import ForeignRecordError, Signal, Stamp, read_signal
 from balajoin.errors import KafkaError
+from balajoin.kafka.client_options import SILENT
+from balajoin.kafka.producer import Place
 
 ANNOUNCED = "announced"
 """The section of such a row; its block holds the places."""

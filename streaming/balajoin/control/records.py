@@ -13,9 +13,9 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from balajoin.control.publisher import Record
 from balajoin.core.blocks import EARLIEST_US, LATEST_US, concat, decode, encode, longs, pieces
 from balajoin.errors import BlockError
+from balajoin.kafka.producer import Record
 
 VERSION = 2
 _WITHOUT_PLAN = 1

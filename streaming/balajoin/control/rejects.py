@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from balajoin import durations
-from balajoin.control.publisher import ID_HEADER, Header, Record
 from balajoin.core.sides import Side
+from balajoin.kafka.producer import ID_HEADER, Header, Record
 
 AHEAD = "ahead"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -9,7 +9,6 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka import KafkaError as ClientError
 
-from balajoin.clients import librdkafka_options
 from balajoin.control.records import (
     HEADER,
     ForeignRecordError,
@@ -23,8 +22,9 @@ from balajoin.control.records import (
 from balajoin.core.blocks import decode
 from balajoin.core.hashing import shown
 from balajoin.errors import BlockError, KafkaError
+from balajoin.kafka.client_options import librdkafka_options
+from balajoin.kafka.topics import partition_counts
 from balajoin.settings import Kafka
-from balajoin.topics import partition_counts
 
 _TIMEOUT_S = 10.0
 _EPOCH = datetime.fromtimestamp(0, UTC)

@@ -4,12 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pyspark.sql import SparkSession
 
-from balajoin import service, topics
-from balajoin.clients import librdkafka_options
+from balajoin import service
 from balajoin.demo.end_offsets import EndOffsets
 from balajoin.demo.picture import JoinPicture
 from balajoin.demo.watching import Watch
 from balajoin.errors import BalaJoinError
+from balajoin.kafka import topics
+from balajoin.kafka.client_options import librdkafka_options
 from balajoin.live.moment import Moment
 from balajoin.live.telling import Telling
 from balajoin.settings import Config

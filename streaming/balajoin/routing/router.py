@@ -9,11 +9,11 @@ from typing import Any
 import pandas as pd
 
 from balajoin.control.announcements import ANNOUNCED, announcement
-from balajoin.control.publisher import Place, Publisher, Record, size
 from balajoin.control.records import Stamp, signal_record
 from balajoin.core.blocks import ROWS, SENT_BLOCK_BYTES, decode, encode, pieces
 from balajoin.core.hashing import home
 from balajoin.core.sides import SECTIONS, SIDES, side_of
+from balajoin.kafka.producer import Place, Publisher, Record, size
 from balajoin.labels import node_labels
 from balajoin.partitions import require_place
 from balajoin.routing import policies

@@ -9,8 +9,8 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from balajoin.clients import SILENT
 from balajoin.errors import KafkaError
+from balajoin.kafka.client_options import SILENT
 from balajoin.sinks.marker import Marker, key_of
 
 Options = tuple[tuple[str, str], ...]

@@ -5,11 +5,11 @@ import json
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from balajoin import topics
 from balajoin.batch_time import batch_time
 from balajoin.checkpoints.files import Folder
-from balajoin.clients import librdkafka_options
 from balajoin.errors import ConfigError, Problem
+from balajoin.kafka import topics
+from balajoin.kafka.client_options import librdkafka_options
 from balajoin.output import to_records
 from balajoin.partitions import SHUFFLE_PARTITIONS, require_setting
 from balajoin.settings import JoinSettings, Kafka, Output

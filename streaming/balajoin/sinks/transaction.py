@@ -15,9 +15,9 @@ import pyarrow as pa
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException, Producer
 
-from balajoin.clients import SILENT
-from balajoin.control.publisher import ID_HEADER
 from balajoin.errors import BalaJoinError, KafkaError, StateError
+from balajoin.kafka.client_options import SILENT
+from balajoin.kafka.producer import ID_HEADER
 from balajoin.sinks.commit_topic import Options, last_marker
 from balajoin.sinks.marker import Marker
 

@@ -12,8 +12,8 @@ from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
-from balajoin.clients import SILENT, librdkafka_options
 from balajoin.errors import ConfigError, KafkaError, Problem
+from balajoin.kafka.client_options import SILENT, librdkafka_options
 from balajoin.redaction import Redactor, is_secret
 from balajoin.settings import Config, Kafka
 

@@ -14,9 +14,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from balajoin import topics
 from balajoin.checkpoints.files import Folder
 from balajoin.errors import KafkaError, StateError
+from balajoin.kafka import topics
 from balajoin.settings import Config, Kafka
 
 _logger = logging.getLogger(__name__)
