@@ -18,7 +18,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from balajoin import workload
-from balajoin.config import Kafka
+from balajoin.config.models import Kafka
 from balajoin.kafka import client_options
 
 _CONTENDERS = (OURS, BY_HASH, BARE, *PLAIN[1:], *TUNED[1:])

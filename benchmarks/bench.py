@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from balajoin import workload
 from balajoin.broker import EmbeddedKafka, default_cache, fetch
-from balajoin.config import Kafka
+from balajoin.config.models import Kafka
 from balajoin.kafka import client_options, topics
 from balajoin.session import create_session
 

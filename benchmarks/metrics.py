@@ -23,7 +23,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from balajoin import Kafka, Stream, output, query
-from balajoin.config import Output
+from balajoin.config.models import Output
 from balajoin.kafka import client_options
 from balajoin.metrics import Address, Exporter, JoinMetrics, follow
 from balajoin.metrics.serving import executors

@@ -28,7 +28,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from balajoin import output, query
-from balajoin.config import JoinSettings, Kafka, Output, Skew, Stream
+from balajoin.config.models import JoinSettings, Kafka, Output, Skew, Stream
 from balajoin.kafka import client_options
 from balajoin.live.recording import Recording
 from balajoin.live.telling import Telling

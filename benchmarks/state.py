@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from balajoin.config import Kafka
+from balajoin.config.models import Kafka
 from balajoin.kafka import client_options
 
 _BATCH_ROWS = 100_000

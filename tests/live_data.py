@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from balajoin.address import Address
+from balajoin.config.address import Address
 from balajoin.live.hub import Hub
 from balajoin.live.moment import Moment, SkewedKey
 from balajoin.live.server import LivePage

@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
 )
 
 from balajoin.broker import EmbeddedKafka, default_cache, fetch
-from balajoin.config import Kafka
+from balajoin.config.models import Kafka
 
 # All that a JAAS line could trip over
 PASSWORD = "p\"a'ss \\ w;ord=$é"

@@ -20,7 +20,8 @@ import pytest
 
 from balajoin import cli, service
 from balajoin.broker.ports import free_ports
-from balajoin.config import Config, Kafka, load
+from balajoin.config.loading import load
+from balajoin.config.models import Config, Kafka
 from balajoin.errors import KafkaError
 from balajoin.kafka import rights, topics
 from balajoin.kafka.client_options import spark_reader_options

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from balajoin import durations
-from balajoin.config import Config, lines_in, load
+from balajoin.config import durations
+from balajoin.config.loading import lines_in, load
+from balajoin.config.models import Config
+from balajoin.config.toml_lines import locate
 from balajoin.errors import ConfigError
-from balajoin.toml_lines import locate
 
 EXAMPLE = (Path(__file__).parents[1] / "examples" / "join.toml").read_text()
 toml_scalars = (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from balajoin.config import Stream
+from balajoin.config.models import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from balajoin import cli
-from balajoin.address import Address
 from balajoin.broker.jars import default_cache
-from balajoin.config import Config
+from balajoin.config.address import Address
+from balajoin.config.models import Config
 from balajoin.errors import BalaJoinError, ConfigError, KafkaError, Problem, SetupError
 
 pytestmark = pytest.mark.usefixtures("untouched_logging")

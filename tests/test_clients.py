@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balajoin.config import Kafka
+from balajoin.config.models import Kafka
 from balajoin.errors import ConfigError
 from balajoin.kafka.client_options import (
     is_secret,

@@ -13,7 +13,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from balajoin import Output, cli, service
-from balajoin.config import Config, Kafka, Stream, load
+from balajoin.config.loading import load
+from balajoin.config.models import Config, Kafka, Stream
 from balajoin.errors import ConfigError
 from balajoin.kafka import compaction, topics
 from balajoin.output import to_records

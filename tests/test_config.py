@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balajoin import durations
-from balajoin.config import Config, JoinSettings, Kafka, Output, Run, Skew, Stream, load
+from balajoin.config import durations
+from balajoin.config.loading import load
+from balajoin.config.models import Config, JoinSettings, Kafka, Output, Run, Skew, Stream, topic_clashes
+from balajoin.config.toml_lines import line_of, locate
 from balajoin.errors import ConfigError, Problem
 from balajoin.kafka.topics import shapes
-from balajoin.settings import topic_clashes
-from balajoin.toml_lines import line_of, locate
 
 MINIMAL = """\
 [kafka]

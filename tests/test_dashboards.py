@@ -14,7 +14,7 @@ import generate
 import pytest
 import yaml
 
-from balajoin.config import load
+from balajoin.config.loading import load
 from balajoin.metrics.catalogue import CATALOGUE
 from debian_tools import tool
 

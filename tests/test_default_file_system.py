@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from balajoin.config import load
+from balajoin.config.loading import load
 from balajoin.kafka import topics
 from kafka_data import Sent, send
 

@@ -19,8 +19,8 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from balajoin import cli
-from balajoin.address import Address, AddressError
 from balajoin.compute.statistics import NodeStatistics
+from balajoin.config.address import Address, AddressError
 from balajoin.errors import BalaJoinError, ConfigError, SetupError
 from balajoin.hot_keys import HotKey, HotKeys
 from balajoin.live import plots, reading, recording, top, window

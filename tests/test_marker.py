@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balajoin.config import JoinSettings, Skew
+from balajoin.config.models import JoinSettings, Skew
 from balajoin.errors import StateError
 from balajoin.sinks.marker import Marker, deciding
 

@@ -10,7 +10,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from balajoin.address import Address
+from balajoin.config.address import Address
 from balajoin.live.hub import Hub
 from balajoin.live.moment import SkewedKey
 from balajoin.live.server import LivePage

@@ -19,11 +19,12 @@ from balajoin.checkpoints.summary import Summary
 from balajoin.compute import head
 from balajoin.compute.head import HEAD
 from balajoin.compute.join import Node
-from balajoin.config import Config, load
+from balajoin.config.loading import load
+from balajoin.config.models import Config
+from balajoin.config.pins import agreed, pins, refuse_others, shown
 from balajoin.core.spec import JoinSpec
 from balajoin.errors import StateError
 from balajoin.failures import Place, explain, trace_of
-from balajoin.pins import agreed, pins, refuse_others, shown
 from balajoin.sinks.marker import Marker, deciding
 from kafka_data import send
 from pipeline import Pipeline, rows

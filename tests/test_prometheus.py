@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from balajoin.broker.ports import free_ports
-from balajoin.config import load
+from balajoin.config.loading import load
 from balajoin.kafka import topics
 from debian_tools import tool
 from kafka_data import Sent, everything, send

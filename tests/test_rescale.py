@@ -15,10 +15,10 @@ from balajoin.checkpoints.lock import sole_user
 from balajoin.checkpoints.reading import read
 from balajoin.checkpoints.rescale import change
 from balajoin.checkpoints.summary import summary
-from balajoin.config import JoinSettings
+from balajoin.config.models import JoinSettings
+from balajoin.config.pins import pins
 from balajoin.core.sides import SIDES
 from balajoin.errors import StateError
-from balajoin.pins import pins
 from kafka_data import Sent, everything, send
 from pipeline import AFTER_MS, BEFORE_MS, START, Pipeline, rows
 

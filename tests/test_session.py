@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from balajoin.checkpoints.files import Folder
+from balajoin.config.redaction import Redactor, is_secret
 from balajoin.errors import ConfigError
-from balajoin.redaction import Redactor, is_secret
 from balajoin.session import DEFAULT_MASTER, _compiled_pyspark, _on_loopback, _start, checkpoint_conf, session_conf
 
 FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"

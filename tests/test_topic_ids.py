@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka.cimpl import NewTopic
 
-from balajoin.config import Config
+from balajoin.config.models import Config
 from balajoin.errors import KafkaError, StateError
 from balajoin.kafka import topic_ids
 from balajoin.kafka.topic_ids import TopicIds, TopicWatch

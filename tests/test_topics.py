@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource
 
-from balajoin.config import Kafka
+from balajoin.config.models import Kafka
 from balajoin.control.tail import tail
 from balajoin.errors import ConfigError, KafkaError
 from balajoin.kafka import topics

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from balajoin.broker import EmbeddedKafka, default_cache, fetch
-from balajoin.config import Kafka
+from balajoin.config.models import Kafka
 from balajoin.errors import KafkaError, StateError
 from balajoin.kafka.topics import Shape, create_missing
 from balajoin.sinks.marker import Marker

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from balajoin.errors import BalaJoinError, BlockError, ConfigError, KafkaError, SetupError, StateError
 
 if TYPE_CHECKING:
+    from balajoin.config.models import JoinSettings, Kafka, Output, Stream
     from balajoin.query import join
-    from balajoin.settings import JoinSettings, Kafka, Output, Stream
     from balajoin.sinks.exactly_once import write_exactly_once
 
 __all__ = [
@@ -28,7 +28,7 @@ __all__ = [
     "write_exactly_once",
 ]
 _FOUND_IN = {
-    **dict.fromkeys(("JoinSettings", "Kafka", "Output", "Stream"), "balajoin.settings"),
+    **dict.fromkeys(("JoinSettings", "Kafka", "Output", "Stream"), "balajoin.config.models"),
     "join": "balajoin.query",
     "write_exactly_once": "balajoin.sinks.exactly_once",
 }

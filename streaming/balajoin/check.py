@@ -5,10 +5,10 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from balajoin.config import lines_in, with_lines
+from balajoin.config.loading import lines_in, with_lines
+from balajoin.config.models import Config
 from balajoin.errors import ConfigError, KafkaError, Problem
 from balajoin.kafka import client_options, compaction, rights, topics
-from balajoin.settings import Config
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

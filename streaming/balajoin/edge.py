@@ -16,13 +16,12 @@ from pyspark.sql.types import BinaryType, DataType, DateType, StringType, Timest
 from balajoin import keys
 from balajoin.attempt import attempt
 from balajoin.batch_time import batch_time
-from balajoin.config import Kafka, Stream
+from balajoin.config.models import IsolationLevel, Kafka, Stream
 from balajoin.control.rejects import AHEAD
 from balajoin.core.blocks import EARLIEST_US, LATEST_US
 from balajoin.core.sides import Side
 from balajoin.errors import ConfigError, Problem
 from balajoin.kafka import client_options
-from balajoin.settings import IsolationLevel
 
 KAFKA_COLUMNS = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "

@@ -15,7 +15,7 @@ from socketserver import TCPServer
 from typing import Any
 from urllib.parse import urlsplit
 
-from balajoin.address import Address
+from balajoin.config.address import Address
 
 _logger = logging.getLogger(__name__)
 _STUCK_AFTER_S = 30.0

@@ -5,7 +5,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, DataType, StringType
 
-from balajoin.config import Output
+from balajoin.config.models import Output
 from balajoin.core.sides import SIDES, Side
 from balajoin.edge import lenient
 from balajoin.errors import ConfigError, Problem

@@ -6,9 +6,9 @@ first start found, whatever the session says later.
 
 from pyspark import TaskContext
 
+from balajoin.config.pins import refuse_others
 from balajoin.errors import StateError
 from balajoin.labels import partition_of
-from balajoin.pins import refuse_others
 
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _SPARK_DEFAULT = "200"

@@ -8,7 +8,9 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 from balajoin import edge, observed, quiet, results, skewed_keys
 from balajoin.checkpoints import seed as seeds
 from balajoin.compute.processor import JOINED, NodeProcessor
-from balajoin.config import JoinSettings, Kafka, Stream
+from balajoin.config.models import JoinSettings, Kafka, Stream
+from balajoin.config.pins import pins
+from balajoin.config.redaction import SECRET_NAMES
 from balajoin.control import streams
 from balajoin.control.records import wake_up_record
 from balajoin.core.sides import Side
@@ -17,8 +19,6 @@ from balajoin.kafka import client_options, compaction, topics
 from balajoin.kafka.producer import Publisher
 from balajoin.pack import PACKED, Packer
 from balajoin.partitions import SHUFFLE_PARTITIONS
-from balajoin.pins import pins
-from balajoin.redaction import SECRET_NAMES
 from balajoin.routing.router import ROUTED, STATE, Router
 
 _REQUIRED_CONF = {

@@ -13,10 +13,10 @@ from weakref import WeakKeyDictionary
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener, StreamingQueryProgress
 
+from balajoin.config.models import JoinSettings
 from balajoin.control.records import ANY_PLAN, Stamp, tick_record
 from balajoin.kafka.producer import Publisher
 from balajoin.report import BatchReport
-from balajoin.settings import JoinSettings
 
 _IDLE_EVENTS = "spark.sql.streaming.noDataProgressEventInterval"
 _LONGEST_MS, _SHORTEST_MS = 10_000, 500

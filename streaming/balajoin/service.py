@@ -20,6 +20,7 @@ from balajoin.check import missing_topics
 from balajoin.checkpoints.files import Folder
 from balajoin.checkpoints.lock import sole_user
 from balajoin.clock import ClockWatch
+from balajoin.config.models import Config
 from balajoin.errors import BalaJoinError, ConfigError
 from balajoin.failures import JVM_GONE, Place, explain, is_refusal, trace_of
 from balajoin.kafka import compaction, rights, topic_ids, topics
@@ -31,7 +32,6 @@ from balajoin.metrics.serving import served
 from balajoin.progress import log_batch
 from balajoin.report import Listener, Reports
 from balajoin.session import create_session
-from balajoin.settings import Config
 from balajoin.stopping import Interrupted, StopRequests, finish_batch_and_stop
 
 _logger = logging.getLogger(__name__)

@@ -19,10 +19,10 @@ from pyspark.sql import SparkSession
 
 from balajoin.broker import java
 from balajoin.broker.jars import fetch
+from balajoin.config.redaction import SECRET_NAMES, Redactor, is_secret
 from balajoin.errors import ConfigError, Problem, SetupError
 from balajoin.failures import innermost_cause
 from balajoin.jvm_output import JvmOutput
-from balajoin.redaction import SECRET_NAMES, Redactor, is_secret
 
 # A task is tried four times: one lost Python worker does not end the query.
 DEFAULT_MASTER = "local[*,4]"

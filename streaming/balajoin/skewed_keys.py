@@ -5,9 +5,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from balajoin import edge, keys
+from balajoin.config.models import Skew
 from balajoin.errors import ConfigError, Problem
 from balajoin.routing.rule import SkewRule
-from balajoin.settings import Skew
 
 
 def rule(

@@ -15,14 +15,14 @@ from balajoin.checkpoints.lock import sole_user
 from balajoin.checkpoints.reading import Checkpoint, explained
 from balajoin.checkpoints.rehome import Rescale
 from balajoin.compute import head
+from balajoin.config.models import Config, JoinSettings
+from balajoin.config.pins import pins, refuse_others
 from balajoin.core.spec import JoinSpec
 from balajoin.errors import StateError
 from balajoin.kafka import topic_ids
 from balajoin.labels import node_labels
-from balajoin.pins import pins, refuse_others
 from balajoin.routing.source import rescaled
 from balajoin.session import create_session
-from balajoin.settings import Config, JoinSettings
 from balajoin.worker import settle
 
 _SCATTERED = "node bigint, old int, number bigint, block binary"

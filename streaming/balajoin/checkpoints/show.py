@@ -11,9 +11,9 @@ from balajoin.checkpoints.display import as_json, tables
 from balajoin.checkpoints.reading import explained, read
 from balajoin.checkpoints.seed import unstarted
 from balajoin.checkpoints.summary import Summary, summary
-from balajoin.pins import pins, refuse_others, shown
+from balajoin.config.models import Config
+from balajoin.config.pins import pins, refuse_others, shown
 from balajoin.session import create_session
-from balajoin.settings import Config
 
 _MOST_KEYS = 5
 _WIDE = 160

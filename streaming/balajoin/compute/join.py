@@ -25,6 +25,7 @@ from balajoin.compute.lonely import Held, Lonely, Mask, Numbers, marks, position
 from balajoin.compute.matching import Found, find
 from balajoin.compute.statistics import NodeStatistics
 from balajoin.compute.store import BlockStore, Durable
+from balajoin.config.pins import agreed
 from balajoin.control.records import ANY_PLAN, Part, Report, Shipment, Signal, Stamp
 from balajoin.core.blocks import concat, longs, pieces
 from balajoin.core.codec import whole, whole_or_none
@@ -32,7 +33,6 @@ from balajoin.core.event_time import BEGINNING, ActivityClock, Past, Watermark, 
 from balajoin.core.hashing import homes
 from balajoin.core.sides import SECTIONS, SHELVES, SIDES, Section, Shelf, Side, side_of
 from balajoin.core.spec import JoinSpec
-from balajoin.pins import agreed
 
 _NO_POSITIONS = np.empty(0, np.int64)
 # So many batches after the last probe row that could match it, a build row is decided to be alone: by then its home has

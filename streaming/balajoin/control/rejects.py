@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from balajoin import durations
+from balajoin.config import durations
 from balajoin.core.sides import Side
 from balajoin.kafka.producer import ID_HEADER, Header, Record
 

@@ -7,7 +7,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from balajoin import edge
-from balajoin.config import Kafka
+from balajoin.config.models import Kafka
 from balajoin.control.records import HEADER
 from balajoin.labels import node_labels
 

@@ -9,6 +9,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka import KafkaError as ClientError
 
+from balajoin.config.models import Kafka
 from balajoin.control.records import (
     HEADER,
     ForeignRecordError,
@@ -24,7 +25,6 @@ from balajoin.core.hashing import shown
 from balajoin.errors import BlockError, KafkaError
 from balajoin.kafka.client_options import librdkafka_options
 from balajoin.kafka.topics import partition_counts
-from balajoin.settings import Kafka
 
 _TIMEOUT_S = 10.0
 _EPOCH = datetime.fromtimestamp(0, UTC)

@@ -5,7 +5,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from balajoin.address import Address
+from balajoin.config.address import Address
 from balajoin.demo.display import display_for
 from balajoin.demo.scenario import Scenario
 from balajoin.live.onlookers import Onlookers

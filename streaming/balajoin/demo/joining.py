@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from pyspark.sql import SparkSession
 
+from balajoin.config.models import Config
 from balajoin.demo.picture import Picture
 from balajoin.demo.policy_join import PolicyJoin
 from balajoin.demo.producing import Production
@@ -12,7 +13,6 @@ from balajoin.demo.scenario import Scenario
 from balajoin.demo.workers import start_workers
 from balajoin.kafka.client_options import librdkafka_options
 from balajoin.live.moment import Moment
-from balajoin.settings import Config
 
 _POLL_S = 0.1
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pyspark.sql import SparkSession
 
 from balajoin import service
+from balajoin.config.models import Config
 from balajoin.demo.end_offsets import EndOffsets
 from balajoin.demo.picture import JoinPicture
 from balajoin.demo.watching import Watch
@@ -13,7 +14,6 @@ from balajoin.kafka import topics
 from balajoin.kafka.client_options import librdkafka_options
 from balajoin.live.moment import Moment
 from balajoin.live.telling import Telling
-from balajoin.settings import Config
 
 _STALLED_AFTER_S = 180.0
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
+from balajoin.config.models import Config
 from balajoin.demo.checking import Verdict, compare, expected_pairs, read_back
 from balajoin.demo.display import Display
 from balajoin.demo.joining import Joining
@@ -17,7 +18,6 @@ from balajoin.errors import BalaJoinError
 from balajoin.failures import Place, explain, trace_of
 from balajoin.kafka.client_options import librdkafka_options
 from balajoin.live.moment import Moment
-from balajoin.settings import Config
 from balajoin.stopping import Interrupted, StopRequests, finish_batch_and_stop
 from balajoin.workload import Event
 

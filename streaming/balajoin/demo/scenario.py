@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from balajoin.config.models import Config, JoinSettings, Kafka, Output, Run, Skew, Stream, TopicLayout
 from balajoin.routing.rule import PolicyName
-from balajoin.settings import Config, JoinSettings, Kafka, Output, Run, Skew, Stream, TopicLayout
 from balajoin.workload import Event, zipf_keys
 
 NAME = "balajoin-demo"

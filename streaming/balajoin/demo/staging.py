@@ -10,13 +10,13 @@ from pyspark.sql import SparkSession
 from rich.markup import escape
 
 from balajoin.broker import EmbeddedKafka, fetch, java
+from balajoin.config.models import Config
 from balajoin.demo.display import Display
 from balajoin.demo.ending import kill_children, kill_spark, temporary_folder
 from balajoin.demo.scenario import NAME, NODES, POLICIES, configuration, spark_conf
 from balajoin.errors import KafkaError
 from balajoin.kafka import topics
 from balajoin.session import create_session
-from balajoin.settings import Config
 from balajoin.stopping import Interrupted
 
 StopIfAsked = Callable[[], None]

@@ -8,9 +8,9 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
+from balajoin.config.models import Kafka
+from balajoin.config.redaction import is_secret, redact
 from balajoin.errors import ConfigError, Problem
-from balajoin.redaction import is_secret, redact
-from balajoin.settings import Kafka
 
 __all__ = [
     "SILENT",

@@ -7,10 +7,10 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from balajoin.config.models import Kafka, Stream
 from balajoin.core.sides import Side
 from balajoin.errors import ConfigError, Problem
 from balajoin.kafka import topics
-from balajoin.settings import Kafka, Stream
 
 _logger = logging.getLogger(__name__)
 

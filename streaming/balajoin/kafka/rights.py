@@ -6,10 +6,10 @@ DescribeConfigs on the inputs is not part of it: `compaction` warns where it is 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from balajoin.config.models import Config
 from balajoin.errors import KafkaError, Problem
 from balajoin.kafka import topics
 from balajoin.kafka.topics import Found
-from balajoin.settings import Config
 
 _READ, _WRITTEN, _BOTH = ("Describe", "Read"), ("Describe", "Write"), ("Describe", "Read", "Write")
 

@@ -15,9 +15,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from balajoin.checkpoints.files import Folder
+from balajoin.config.models import Config, Kafka
 from balajoin.errors import KafkaError, StateError
 from balajoin.kafka import topics
-from balajoin.settings import Config, Kafka
 
 _logger = logging.getLogger(__name__)
 _FILE = "balajoin-topics.json"

@@ -12,10 +12,10 @@ from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
+from balajoin.config.models import Config, Kafka
+from balajoin.config.redaction import Redactor, is_secret
 from balajoin.errors import ConfigError, KafkaError, Problem
 from balajoin.kafka.client_options import SILENT, librdkafka_options
-from balajoin.redaction import Redactor, is_secret
-from balajoin.settings import Config, Kafka
 
 _TIMEOUT_S = 10.0
 _CODES = confluent_kafka.KafkaError

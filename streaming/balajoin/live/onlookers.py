@@ -6,12 +6,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from balajoin.address import Address
+from balajoin.config.address import Address
+from balajoin.config.models import Config
 from balajoin.live.hub import Hub
 from balajoin.live.moment import Moment
 from balajoin.live.recording import Recording
 from balajoin.live.server import LivePage
-from balajoin.settings import Config
 
 
 class Onlookers:

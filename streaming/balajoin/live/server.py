@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
-from balajoin.address import Address
+from balajoin.config.address import Address
 from balajoin.errors import ConfigError, Problem
 from balajoin.http_server import Handler, Server
 from balajoin.live.hub import KEPT_BATCHES, Hub

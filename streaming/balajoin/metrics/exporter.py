@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
-from balajoin.address import Address
+from balajoin.config.address import Address
 from balajoin.errors import SetupError
 from balajoin.http_server import Handler, Server
 from balajoin.metrics.catalogue import Metric

@@ -13,6 +13,7 @@ import pyspark
 
 from balajoin import hot_keys
 from balajoin.compute.statistics import NodeStatistics
+from balajoin.config.models import Config, JoinSettings, Stream
 from balajoin.core.event_time import BEGINNING
 from balajoin.core.hashing import shown
 from balajoin.core.sides import SIDES
@@ -20,7 +21,6 @@ from balajoin.metrics import catalogue
 from balajoin.metrics.catalogue import CATALOGUE, Metric
 from balajoin.report import BatchReport, Input, balance
 from balajoin.routing.statistics import SourceStatistics
-from balajoin.settings import Config, JoinSettings, Stream
 
 Labels = tuple[str, ...]
 _REMEMBERED_BATCHES = 80  # more than the longest wait that nodes note

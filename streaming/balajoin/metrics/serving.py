@@ -6,9 +6,9 @@ from contextlib import contextmanager
 
 from pyspark import SparkContext
 
+from balajoin.config.models import Config
 from balajoin.metrics.exporter import Exporter
 from balajoin.metrics.join_metrics import JoinMetrics
-from balajoin.settings import Config
 
 _logger = logging.getLogger(__name__)
 

@@ -7,12 +7,12 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from balajoin.batch_time import batch_time
 from balajoin.checkpoints.files import Folder
+from balajoin.config.models import JoinSettings, Kafka, Output
 from balajoin.errors import ConfigError, Problem
 from balajoin.kafka import topics
 from balajoin.kafka.client_options import librdkafka_options
 from balajoin.output import to_records
 from balajoin.partitions import SHUFFLE_PARTITIONS, require_setting
-from balajoin.settings import JoinSettings, Kafka, Output
 from balajoin.sinks.marker import deciding
 from balajoin.sinks.transaction import Target, take_over
 from balajoin.sinks.writer import PLANNED, WRITTEN, Writer

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field
 
 from pydantic import TypeAdapter
 
+from balajoin.config.models import JoinSettings
 from balajoin.errors import StateError
-from balajoin.settings import JoinSettings
 
 VERSION = 1
 _WRITE_AGAIN = "name a new output.commit_topic to write its results again, with the same ids"

@@ -1,4 +1,4 @@
-"""What a join is told before it starts: the settings' models, and `load` for the TOML file that holds them.
+"""`load`: the TOML file that holds the settings, with references to the environment and to other files.
 
 Every problem `load` reports stands at its line, and all come out at once.
 """
@@ -11,39 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from balajoin.errors import ConfigError, Problem
-from balajoin.redaction import is_secret, is_secret_variable
-from balajoin.settings import (
+from balajoin.config.models import (
     EXPRESSIONS,
     Config,
-    JoinSettings,
-    Kafka,
-    Metrics,
-    Output,
-    Page,
-    Run,
-    Skew,
-    Stream,
-    TopicLayout,
     topic_clashes,
 )
-from balajoin.toml_lines import line_of, locate
-
-__all__ = [
-    "Config",
-    "JoinSettings",
-    "Kafka",
-    "Metrics",
-    "Output",
-    "Page",
-    "Run",
-    "Skew",
-    "Stream",
-    "TopicLayout",
-    "lines_in",
-    "load",
-    "with_lines",
-]
+from balajoin.config.redaction import is_secret, is_secret_variable
+from balajoin.config.toml_lines import line_of, locate
+from balajoin.errors import ConfigError, Problem
 
 _REFERENCE = re.compile(r"\$(?P<escape>\$)?\{(?:(?P<body>[^}]*)\})?")
 _SHOWING_PLANS = ("spark.ui.enabled", "spark.eventLog.enabled")

@@ -23,14 +23,14 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from balajoin import durations
-from balajoin.address import Address, AddressError
+from balajoin.config import durations
+from balajoin.config.address import Address, AddressError
+from balajoin.config.problems import problems_of, wrong
+from balajoin.config.redaction import Redactor, is_secret, redact
 from balajoin.core.sides import SIDES
 from balajoin.core.spec import JoinType
 from balajoin.errors import ConfigError, Problem
-from balajoin.redaction import Redactor, is_secret, redact
 from balajoin.routing.rule import PolicyName
-from balajoin.settings_problems import problems_of, wrong
 
 # Spark reads and commits by its checkpoint, and refuses these from a user.
 _SET_BY_BALAJOIN = frozenset(

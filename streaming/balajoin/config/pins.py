@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self
 
-from balajoin import durations
+from balajoin.config import durations
+from balajoin.config.redaction import HIDDEN
 from balajoin.errors import StateError
-from balajoin.redaction import HIDDEN
 
 if TYPE_CHECKING:
-    from balajoin.settings import JoinSettings, Stream
+    from balajoin.config.models import JoinSettings, Stream
 
 
 # A wider interval would look for rows that have expired. Checkpoints of older versions do not tell theirs.
