@@ -13,8 +13,9 @@ from bench import forget_finished_queries
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from balajoin import output, query
+from balajoin import query
 from balajoin.config.models import JoinSettings, Kafka, Output, Stream
+from balajoin.edge import output
 from balajoin.kafka.client_options import java_options, spark_reader_options, spark_writer_options
 from balajoin.routing.rule import PolicyName
 from balajoin.session import BASE_CONF, LOCAL_CHECKPOINT_CONF

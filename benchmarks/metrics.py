@@ -22,8 +22,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from balajoin import Kafka, Stream, output, query
+from balajoin import Kafka, Stream, query
 from balajoin.config.models import Output
+from balajoin.edge import output
 from balajoin.kafka import client_options
 from balajoin.metrics import Address, Exporter, JoinMetrics, follow
 from balajoin.metrics.serving import executors

@@ -27,8 +27,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from balajoin import output, query
+from balajoin import query
 from balajoin.config.models import JoinSettings, Kafka, Output, Skew, Stream
+from balajoin.edge import output
 from balajoin.kafka import client_options
 from balajoin.live.recording import Recording
 from balajoin.live.telling import Telling

@@ -32,8 +32,8 @@ from rich.console import Console
 from rich.table import Table
 
 from balajoin import Kafka, Output, Stream, join, workload, write_exactly_once
+from balajoin.edge.output import to_kafka_columns
 from balajoin.kafka.client_options import librdkafka_options, spark_reader_options, spark_writer_options
-from balajoin.output import to_kafka_columns
 
 OUTPUT = Output(topic="out", value=contenders.VALUE)
 COPY = Output(topic="out", value="value")

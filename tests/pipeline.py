@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import balajoin
 from balajoin import JoinSettings, Kafka, Stream
 from balajoin.core.spec import KINDS, JoinType
-from balajoin.edge import lenient, sql
+from balajoin.edge.intake import lenient, sql
 from balajoin.kafka.client_options import spark_reader_options
 from kafka_data import Sent
 

@@ -55,7 +55,7 @@ def type_of(name: str) -> str:
 def test_keys_are_equal_exactly_if_their_bytes_are_and_come_back_as_they_were(spark: "SparkSession") -> None:
     from pyspark.sql import functions as F
 
-    from balajoin import edge, keys
+    from balajoin.edge import intake, keys
 
     def compared(values: list[str]) -> "DataFrame":
         found = spark.range(1).select(F.explode(F.array(*map(F.expr, values))).alias("k"))
@@ -71,7 +71,7 @@ def test_keys_are_equal_exactly_if_their_bytes_are_and_come_back_as_they_were(sp
             F.expr("b1 is null").alias("dead"),
         )
 
-    with edge.lenient(spark):
+    with intake.lenient(spark):
         whole = reduce(lambda one, other: one.unionAll(other), map(compared, literals()))
         found = whole.groupBy("of", "same1", "agree", "dead").count().collect()
     assert sum(row["count"] for row in found) > 400
@@ -117,16 +117,16 @@ def rubbish() -> list[tuple[Any, ...]]:
 def test_no_value_makes_an_expression_end_the_query(spark: "SparkSession", key: str, time: str, value: str) -> None:
     from pyspark.sql import functions as F
 
-    from balajoin import edge
+    from balajoin.edge import intake
 
     stream = Stream(topic="t", key=key, time=time, value=value)
-    typed, _ = edge.types(spark, stream, stream)
+    typed, _ = intake.types(spark, stream, stream)
     records = spark.createDataFrame(rubbish(), "key binary, value binary, offset bigint").select(
         "key", "value", F.lit("t").alias("topic"), F.lit(0).alias("partition"), "offset",
         F.current_timestamp().alias("timestamp"), F.lit(0).alias("timestampType"),
         F.expr("array(named_struct('key', 'h', 'value', value))").alias("headers"),
     )  # fmt: skip
-    rows = edge.rows(records, "probe", stream, typed, max_ahead_us=1 << 62)
+    rows = intake.rows(records, "probe", stream, typed, max_ahead_us=1 << 62)
     found = rows.select("key", "time", "offset", "dead").collect()
     assert len(found) == RUBBISH_COUNT
     originals = {n: text for _, text, n in rubbish()}
@@ -137,16 +137,16 @@ def test_no_value_makes_an_expression_end_the_query(spark: "SparkSession", key: 
 
 
 def test_a_dead_record_says_only_what_it_holds_whatever_the_session_does_with_nulls(spark: "SparkSession") -> None:
-    from balajoin import edge
+    from balajoin.edge import intake
 
     stream = Stream(topic="t")
-    typed, _ = edge.types(spark, stream, stream)
+    typed, _ = intake.types(spark, stream, stream)
     name = "spark.sql.jsonGenerator.ignoreNullFields"
     before = spark.conf.get(name)
     spark.conf.set(name, "false")
     try:
-        records = spark.createDataFrame([(None, b"v", "t", 0, 1, None, 0, None)], edge.KAFKA_COLUMNS)
-        (row,) = edge.rows(records, "probe", stream, typed, max_ahead_us=1).collect()
+        records = spark.createDataFrame([(None, b"v", "t", 0, 1, None, 0, None)], intake.KAFKA_COLUMNS)
+        (row,) = intake.rows(records, "probe", stream, typed, max_ahead_us=1).collect()
     finally:
         spark.conf.set(name, before)
     assert json.loads(row.dead) == {"value": base64.b64encode(b"v").decode()}

@@ -15,9 +15,9 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from balajoin import Output, cli, service
 from balajoin.config.loading import load
 from balajoin.config.models import Config, Kafka, Stream
+from balajoin.edge.output import to_records
 from balajoin.errors import ConfigError
 from balajoin.kafka import compaction, topics
-from balajoin.output import to_records
 from balajoin.report import BatchReport
 from kafka_data import DRAINED_WITHIN_S, Sent, everything, send
 from pipeline import MINUTE, START, Pipeline

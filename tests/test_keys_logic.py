@@ -21,7 +21,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from balajoin.keys import refusal
+from balajoin.edge.keys import refusal
 
 JOINABLE = [
     BinaryType(),

@@ -1,9 +1,9 @@
 import pyarrow as pa
 
 from balajoin.core.blocks import decode
+from balajoin.edge.pack import Packer
 from balajoin.kafka.producer import Publisher
 from balajoin.labels import source_label
-from balajoin.pack import Packer
 from oracle import Row
 from strategies import LARGEST_ORDINARY_OBJECT, rows_of, table
 

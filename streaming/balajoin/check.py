@@ -85,11 +85,11 @@ def expression_problems(config: Config, cache: Path) -> list[Problem]:
 
 
 def _analyse(spark: "SparkSession", config: Config) -> list[Problem]:
-    from balajoin import edge, output, results
     from balajoin.compute.processor import JOINED
+    from balajoin.edge import intake, output, results
 
     try:
-        types = edge.types(spark, config.probe, config.build)
+        types = intake.types(spark, config.probe, config.build)
     except ConfigError as error:
         return list(error.problems)
     joined = results.named(spark.createDataFrame([], JOINED), *types, config.join.type)

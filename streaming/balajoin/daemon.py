@@ -18,7 +18,7 @@ def preload() -> None:
     import pyspark.worker
 
     import balajoin.compute.batch
-    import balajoin.pack
+    import balajoin.edge.pack
     import balajoin.routing.router
     import balajoin.sinks.writer  # noqa: F401
     from balajoin.compute.warm_up import load_kernels

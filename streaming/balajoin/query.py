@@ -5,7 +5,7 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.state import GroupStateTimeout
 
-from balajoin import edge, observed, quiet, results, skewed_keys
+from balajoin import observed, quiet
 from balajoin.checkpoints import seed as seeds
 from balajoin.compute.processor import JOINED, NodeProcessor
 from balajoin.config.models import JoinSettings, Kafka, Stream
@@ -15,9 +15,10 @@ from balajoin.control import streams
 from balajoin.control.records import wake_up_record
 from balajoin.core.sides import Side
 from balajoin.core.spec import JoinSpec, SideTopics
+from balajoin.edge import given_keys, intake, results
+from balajoin.edge.pack import PACKED, Packer
 from balajoin.kafka import client_options, compaction, topics
 from balajoin.kafka.producer import Publisher
-from balajoin.pack import PACKED, Packer
 from balajoin.partitions import SHUFFLE_PARTITIONS
 from balajoin.routing.router import ROUTED, STATE, Router
 
@@ -52,7 +53,7 @@ def join(
         spark.conf.set(name, value)
     spark.conf.set(SHUFFLE_PARTITIONS, settings.nodes)
 
-    probe_types, build_types = edge.types(spark, probe, build)
+    probe_types, build_types = intake.types(spark, probe, build)
     publisher = Publisher.of(client_options.librdkafka_options(kafka))
     plan = uuid4().hex
     partitions = topics.partition_counts(
@@ -61,18 +62,18 @@ def join(
     compaction.require_none(kafka, {"probe": probe, "build": build})
     seed = seeds.read(spark, checkpoint, settings.nodes)
 
-    def packed(side: Side, stream: Stream, typed: edge.Typed) -> DataFrame:
+    def packed(side: Side, stream: Stream, typed: intake.Typed) -> DataFrame:
         packer = Packer(
             side, stream.topic, settings.nodes, settings.dead_letter_topic, settings.max_ahead_ms, publisher
         )
         begin = seed.first_offsets(side, stream.topic, partitions, stream.starting_offsets)
-        records = edge.records(spark, stream.topic, kafka, begin, settings.max_rows_per_batch, stream.isolation_level)
-        rows = edge.rows(records, side, stream, typed, settings.max_ahead_ms * 1000, hash_bits)
+        records = intake.records(spark, stream.topic, kafka, begin, settings.max_rows_per_batch, stream.isolation_level)
+        rows = intake.rows(records, side, stream, typed, settings.max_ahead_ms * 1000, hash_bits)
         return observed.packed(rows.mapInArrow(packer.as_function(), PACKED), side)
 
     router = Router(
         policy=settings.policy,
-        rule=skewed_keys.rule(spark, settings.skew, probe_types.key, hash_bits, whole_rows=settings.type != "inner"),
+        rule=given_keys.rule(spark, settings.skew, probe_types.key, hash_bits, whole_rows=settings.type != "inner"),
         nodes=settings.nodes,
         lateness_us=settings.lateness_ms * 1000,
         lease_us=settings.skew.lease_ms * 1000,

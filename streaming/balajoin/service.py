@@ -142,7 +142,7 @@ def start(spark: SparkSession, config: Config) -> StreamingQuery:
 
 
 def _writer(joined: DataFrame, config: Config) -> DataStreamWriter:
-    from balajoin import output
+    from balajoin.edge import output
     from balajoin.sinks.exactly_once import write_exactly_once
 
     if config.output.delivery == "exactly-once":

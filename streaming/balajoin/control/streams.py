@@ -6,9 +6,9 @@ What names no node of this join goes to node 0, which counts it.
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from balajoin import edge
 from balajoin.config.models import Kafka
 from balajoin.control.records import HEADER
+from balajoin.edge import intake
 from balajoin.labels import node_labels
 
 
@@ -37,7 +37,7 @@ def _text(written: Column) -> Column:
 
 def _records(spark: SparkSession, topic: str, kafka: Kafka, begin: str) -> DataFrame:
     """Without a rate limit: what a batch publishes must be there for the next one, as a whole."""
-    return edge.records(spark, topic, kafka, starting_offsets=begin)
+    return intake.records(spark, topic, kafka, starting_offsets=begin)
 
 
 def _addressed(records: DataFrame, section: str, note: Column, node: Column, nodes: int) -> DataFrame:

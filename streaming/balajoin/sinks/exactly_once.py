@@ -5,13 +5,13 @@ import json
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from balajoin.batch_time import batch_time
 from balajoin.checkpoints.files import Folder
 from balajoin.config.models import JoinSettings, Kafka, Output
+from balajoin.edge.batch_time import batch_time
+from balajoin.edge.output import to_records
 from balajoin.errors import ConfigError, Problem
 from balajoin.kafka import topics
 from balajoin.kafka.client_options import librdkafka_options
-from balajoin.output import to_records
 from balajoin.partitions import SHUFFLE_PARTITIONS, require_setting
 from balajoin.sinks.marker import deciding
 from balajoin.sinks.transaction import Target, take_over

@@ -13,13 +13,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, DataType, DateType, StringType, TimestampNTZType, TimestampType
 
-from balajoin import keys
-from balajoin.attempt import attempt
-from balajoin.batch_time import batch_time
 from balajoin.config.models import IsolationLevel, Kafka, Stream
 from balajoin.control.rejects import AHEAD
 from balajoin.core.blocks import EARLIEST_US, LATEST_US
 from balajoin.core.sides import Side
+from balajoin.edge import keys
+from balajoin.edge.attempt import attempt
+from balajoin.edge.batch_time import batch_time
 from balajoin.errors import ConfigError, Problem
 from balajoin.kafka import client_options
 

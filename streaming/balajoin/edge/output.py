@@ -7,7 +7,7 @@ from pyspark.sql.types import BinaryType, DataType, StringType
 
 from balajoin.config.models import Output
 from balajoin.core.sides import SIDES, Side
-from balajoin.edge import lenient
+from balajoin.edge.intake import lenient
 from balajoin.errors import ConfigError, Problem
 from balajoin.kafka.producer import ID_HEADER
 

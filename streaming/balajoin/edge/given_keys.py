@@ -4,8 +4,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
-from balajoin import edge, keys
 from balajoin.config.models import Skew
+from balajoin.edge import intake, keys
 from balajoin.errors import ConfigError, Problem
 from balajoin.routing.rule import SkewRule
 
@@ -28,10 +28,10 @@ def hashes(spark: SparkSession, skew: Skew, key_type: DataType, hash_bits: int =
     """A key's text is cast to the type of the join's key expression, as `cast('…' as …)` would."""
     if not skew.keys:
         return ()
-    with edge.lenient(spark):
+    with intake.lenient(spark):
         texts = spark.createDataFrame([(text,) for text in skew.keys], "text string")
         key = keys.to_bytes(F.col("text").cast(key_type), key_type)
-        found = [row.hash for row in texts.select(edge.hash_of(key, hash_bits).alias("hash")).collect()]
+        found = [row.hash for row in texts.select(intake.hash_of(key, hash_bits).alias("hash")).collect()]
         unreadable = texts.filter(key.isNull()).count()
     if unreadable:
         raise ConfigError([Problem("join.skew.keys", f"{unreadable} of them are no {key_type.simpleString()}")])

@@ -3,9 +3,9 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from balajoin import keys
 from balajoin.core.spec import KINDS, JoinType
-from balajoin.edge import Typed
+from balajoin.edge import keys
+from balajoin.edge.intake import Typed
 
 
 def named(joined: DataFrame, probe: Typed, build: Typed, type_: JoinType = "inner") -> DataFrame:
