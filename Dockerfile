@@ -20,7 +20,7 @@ COPY examples examples
 USER balajoin
 ENV BALAJOIN_CACHE=/opt/balajoin/cache PYTHONUNBUFFERED=1
 # The connector's jars, so that a start needs no network
-RUN python -c 'import os; from balajoin.broker import default_cache, fetch; fetch("connector", default_cache(os.environ))'
+RUN python -c 'import os; from balajoin.spark.jars import default_cache, fetch; fetch("connector", default_cache(os.environ))'
 
 ENTRYPOINT ["tini", "--"]
 CMD ["balajoin", "--help"]

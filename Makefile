@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 java: $(STAMP)
-	@$(BIN)/python -c 'import sys; from balajoin.broker.java import problem; sys.exit(problem())'
+	@$(BIN)/python -c 'import sys; from balajoin.spark.java import problem; sys.exit(problem())'
 
 tools:  ## Install Debian's Prometheus, docker-compose and Chromium, which some tests run (as root)
 	@missing=""; for tool in $(TOOLS); do \

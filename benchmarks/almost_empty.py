@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from balajoin import workload
 from balajoin.config.models import Kafka
+from balajoin.embedded import workload
 from balajoin.kafka import client_options
 
 _CONTENDERS = (OURS, BY_HASH, BARE, *PLAIN[1:], *TUNED[1:])

@@ -13,11 +13,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from balajoin import workload
-from balajoin.broker import EmbeddedKafka, default_cache, fetch
 from balajoin.config.models import Kafka
+from balajoin.embedded import EmbeddedKafka, workload
 from balajoin.kafka import client_options, topics
-from balajoin.session import create_session
+from balajoin.spark.jars import default_cache, fetch
+from balajoin.spark.session import create_session
 
 PARTITIONS = 4
 START_MS = 1_750_000_000_000

@@ -25,10 +25,10 @@ from balajoin.core.blocks import ROWS, longs
 from balajoin.core.hashing import home
 from balajoin.core.sides import SECTIONS, Side, side_of
 from balajoin.core.spec import JoinSpec
+from balajoin.embedded.workload import zipf_keys
 from balajoin.routing import policies
 from balajoin.routing.rule import PolicyName, SkewRule
 from balajoin.routing.source import Source
-from balajoin.workload import zipf_keys
 
 _VALUE = b'{"page":"/products/0123456789","user":"abcdefghijkl","n":12345}'
 _BATCH_US = 5_000_000

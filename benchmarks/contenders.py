@@ -18,7 +18,7 @@ from balajoin.config.models import JoinSettings, Kafka, Output, Stream
 from balajoin.edge import output
 from balajoin.kafka.client_options import java_options, spark_reader_options, spark_writer_options
 from balajoin.routing.rule import PolicyName
-from balajoin.session import BASE_CONF, LOCAL_CHECKPOINT_CONF
+from balajoin.spark.session import BASE_CONF, LOCAL_CHECKPOINT_CONF
 
 NODES = 4
 INTERVAL = "1 hours"

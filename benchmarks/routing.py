@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.table import Table
 
 from balajoin.core.hashing import homes
+from balajoin.embedded.workload import zipf_keys
 from balajoin.routing.policies import make
 from balajoin.routing.rule import PolicyName, SkewRule
 from balajoin.routing.sketch import Sketch
-from balajoin.workload import zipf_keys
 
 _NODES = (3, 6, 12, 24)
 _EXPONENTS = (0.0, 1.25)

@@ -31,8 +31,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 from rich.table import Table
 
-from balajoin import Kafka, Output, Stream, join, workload, write_exactly_once
+from balajoin import Kafka, Output, Stream, join, write_exactly_once
 from balajoin.edge.output import to_kafka_columns
+from balajoin.embedded import workload
 from balajoin.kafka.client_options import librdkafka_options, spark_reader_options, spark_writer_options
 
 OUTPUT = Output(topic="out", value=contenders.VALUE)

@@ -77,7 +77,7 @@ def _size(folder: Path) -> int:
 
 def _workers_memory() -> int:
     """Memory of Spark's Python workers that is not a mapped file, which the page cache may drop at any time."""
-    pids = subprocess.run(["pgrep", "-f", "balajoin.daemon"], capture_output=True, text=True).stdout.split()
+    pids = subprocess.run(["pgrep", "-f", "balajoin.spark.daemon"], capture_output=True, text=True).stdout.split()
     return sum(_anonymous_memory(Path(f"/proc/{pid}/status").read_text().splitlines()) for pid in pids)
 
 

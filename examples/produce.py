@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from balajoin.workload import Event, produce, zipf_keys
+from balajoin.embedded.workload import Event, produce, zipf_keys
 
 _CHUNK = 10_000
 

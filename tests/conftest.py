@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
     from pyspark.sql import SparkSession
 
-    from balajoin.broker import EmbeddedKafka
+    from balajoin.embedded import EmbeddedKafka
     from pipeline import Pipeline
     from secured import SecuredBroker
 
@@ -45,7 +45,8 @@ def untouched_logging(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator["EmbeddedKafka"]:
-    from balajoin.broker import EmbeddedKafka, default_cache, fetch
+    from balajoin.embedded import EmbeddedKafka
+    from balajoin.spark.jars import default_cache, fetch
 
     jars = fetch("broker", default_cache(os.environ))
     with EmbeddedKafka(tmp_path_factory.mktemp("broker"), jars) as running:
@@ -81,8 +82,8 @@ def make_topic(admin: "AdminClient") -> Callable[..., str]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator["SparkSession"]:
-    from balajoin.broker import default_cache
-    from balajoin.session import create_session
+    from balajoin.spark.jars import default_cache
+    from balajoin.spark.session import create_session
 
     session = create_session(
         master="local[2,4]",

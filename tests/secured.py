@@ -21,8 +21,9 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from balajoin.broker import EmbeddedKafka, default_cache, fetch
 from balajoin.config.models import Kafka
+from balajoin.embedded import EmbeddedKafka
+from balajoin.spark.jars import default_cache, fetch
 
 # All that a JAAS line could trip over
 PASSWORD = "p\"a'ss \\ w;ord=$é"

@@ -19,9 +19,9 @@ from urllib.request import urlopen
 import pytest
 
 from balajoin import cli, service
-from balajoin.broker.ports import free_ports
 from balajoin.config.loading import load
 from balajoin.config.models import Config, Kafka
+from balajoin.embedded.ports import free_ports
 from balajoin.errors import KafkaError
 from balajoin.kafka import rights, topics
 from balajoin.kafka.client_options import spark_reader_options
@@ -194,7 +194,7 @@ spark.odd = "${{file:{salt}}}"
         processes = tree(running.pid)
         assert len(processes) > 3
         seen = {"command lines": "\n".join(map(command_line, processes)), **pages(port)}
-        assert "balajoin.daemon" in seen["command lines"]
+        assert "balajoin.spark.daemon" in seen["command lines"]
         assert all(map(is_loopback, listening(processes))), listening(processes)
         running.send_signal(signal.SIGTERM)
         assert running.wait(_PATIENCE_S) == 0

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 import routing_oracle as oracle
 from balajoin.core.hashing import homes
+from balajoin.embedded.workload import zipf_keys
 from balajoin.routing.balance import BalancedPartition
 from balajoin.routing.sketch import Sketch
-from balajoin.workload import zipf_keys
 
 THETA = 0.01
 NODES = [2, 3, 6, 12, 24]

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from balajoin import worker
 from balajoin.compute import batch as batch_module
 from balajoin.compute import cache_folder, processor
 from balajoin.compute.cache_folder import PrivateFolder, node_folder, place
 from balajoin.compute.join import Arrival, Node
 from balajoin.compute.processor import NodeProcessor
-from balajoin.compute.warm_up import load_kernels
 from balajoin.control.records import Stamp
 from balajoin.core.sides import SIDES
 from balajoin.core.spec import JoinSpec, SideTopics
-from balajoin.labels import node_labels
+from balajoin.spark import worker
+from balajoin.spark.labels import node_labels
+from balajoin.spark.warm_up import load_kernels
 from oracle import Row
 from strategies import SECOND, Memory, results_of, table
 

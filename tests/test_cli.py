@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from balajoin import cli
-from balajoin.broker.jars import default_cache
 from balajoin.config.address import Address
 from balajoin.config.models import Config
 from balajoin.errors import BalaJoinError, ConfigError, KafkaError, Problem, SetupError
+from balajoin.spark.jars import default_cache
 
 pytestmark = pytest.mark.usefixtures("untouched_logging")
 

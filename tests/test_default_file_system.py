@@ -38,9 +38,9 @@ master = "local[2,2]"
 
 LOOK = f"""
 import os, sys
-from balajoin.broker.jars import default_cache
+from balajoin.spark.jars import default_cache
 from balajoin.checkpoints.files import Folder
-from balajoin.session import create_session
+from balajoin.spark.session import create_session
 
 place, *conf = sys.argv[1:]
 spark = create_session(

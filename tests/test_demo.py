@@ -26,12 +26,12 @@ from balajoin.demo.producing import clock_ms
 from balajoin.demo.scenario import POLICIES, Scenario, configuration
 from balajoin.demo.summary import Joined, Summary
 from balajoin.demo.watching import Watch
+from balajoin.embedded.workload import Event, zipf_keys
 from balajoin.hot_keys import HotKey
 from balajoin.live import reading, recording
 from balajoin.report import BatchReport, balance_factor
 from balajoin.routing.policies import HotKey as SourceHotKey
 from balajoin.routing.statistics import SourceStatistics
-from balajoin.workload import Event, zipf_keys
 from progress_data import FakeQuery, ended, read
 
 _COMMAND = str(Path(sys.executable).with_name("balajoin"))

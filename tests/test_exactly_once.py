@@ -15,8 +15,8 @@ import balajoin
 from balajoin import JoinSettings, Kafka, Output, StateError, Stream, observed
 from balajoin.edge.output import to_kafka_columns
 from balajoin.errors import ConfigError, KafkaError
-from balajoin.failures import Place, explain
 from balajoin.kafka.client_options import spark_writer_options
+from balajoin.spark.failures import Place, explain
 from kafka_data import Sent, await_decided, everything, ids_by_both_clients, send
 
 NODES = 2

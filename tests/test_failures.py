@@ -3,7 +3,7 @@
 import pytest
 
 from balajoin.errors import BalaJoinError, KafkaError, StateError
-from balajoin.failures import Place, explain, trace_of
+from balajoin.spark.failures import Place, explain, trace_of
 
 PLACE = Place(servers="broker:9092", checkpoint="/checkpoint", file="join.toml")
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balajoin.core.hashing import homes
-from balajoin.labels import labels_on, node_labels, source_label, source_of, spark_murmur3_long
+from balajoin.spark.labels import labels_on, node_labels, source_label, source_of, spark_murmur3_long
 
 # `select x, hash(cast(x as bigint))` by Spark 4.2.0 itself.
 SPARK_HASHES = {

@@ -3,7 +3,7 @@ import pyarrow as pa
 from balajoin.core.blocks import decode
 from balajoin.edge.pack import Packer
 from balajoin.kafka.producer import Publisher
-from balajoin.labels import source_label
+from balajoin.spark.labels import source_label
 from oracle import Row
 from strategies import LARGEST_ORDINARY_OBJECT, rows_of, table
 

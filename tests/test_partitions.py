@@ -12,8 +12,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from balajoin import Output
 from balajoin.errors import StateError
-from balajoin.failures import Place, explain, trace_of
 from balajoin.sinks.exactly_once import write_exactly_once
+from balajoin.spark.failures import Place, explain, trace_of
 from kafka_data import send
 from pipeline import Pipeline, rows
 

@@ -24,8 +24,8 @@ from balajoin.config.models import Config
 from balajoin.config.pins import agreed, pins, refuse_others, shown
 from balajoin.core.spec import JoinSpec
 from balajoin.errors import StateError
-from balajoin.failures import Place, explain, trace_of
 from balajoin.sinks.marker import Marker, deciding
+from balajoin.spark.failures import Place, explain, trace_of
 from kafka_data import send
 from pipeline import Pipeline, rows
 from strategies import Memory

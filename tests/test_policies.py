@@ -12,13 +12,13 @@ import routing_oracle as oracle
 from balajoin.core import codec
 from balajoin.core.hashing import homes
 from balajoin.core.matrix import fragment_of, matrix
+from balajoin.embedded.workload import zipf_keys
 from balajoin.errors import StateError
 from balajoin.routing.balance import BalancedPartition
 from balajoin.routing.policies import Assignment, make
 from balajoin.routing.rule import LEAST_SKEWED_ROWS, PolicyName, SkewRule
 from balajoin.routing.sequence import node_sequence
 from balajoin.routing.sketch import Sketch
-from balajoin.workload import zipf_keys
 
 NAMES = get_args(PolicyName)
 HOT, WARM = 10**15, -77

@@ -21,8 +21,8 @@ from typing import IO, Any
 import pytest
 import yaml
 
-from balajoin.broker.ports import free_ports
 from balajoin.config.loading import load
+from balajoin.embedded.ports import free_ports
 from balajoin.kafka import topics
 from debian_tools import tool
 from kafka_data import Sent, everything, send

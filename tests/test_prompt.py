@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from balajoin.prompt import promptly
+from balajoin.spark.quickack import promptly
 
 
 def connected(kind: str) -> tuple[socket.socket, socket.socket]:

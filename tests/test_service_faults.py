@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from balajoin.broker import EmbeddedKafka, default_cache, fetch
-from balajoin.broker.ports import free_ports
+from balajoin.embedded import EmbeddedKafka
+from balajoin.embedded.ports import free_ports
+from balajoin.spark.jars import default_cache, fetch
 from kafka_data import everything, headers_of, ids_by_both_clients
 from oracle import Row, interval_join
 

@@ -11,7 +11,14 @@ from pyspark.sql import SparkSession
 from balajoin.checkpoints.files import Folder
 from balajoin.config.redaction import Redactor, is_secret
 from balajoin.errors import ConfigError
-from balajoin.session import DEFAULT_MASTER, _compiled_pyspark, _on_loopback, _start, checkpoint_conf, session_conf
+from balajoin.spark.session import (
+    DEFAULT_MASTER,
+    _compiled_pyspark,
+    _on_loopback,
+    _start,
+    checkpoint_conf,
+    session_conf,
+)
 
 FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 

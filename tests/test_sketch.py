@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import routing_oracle as oracle
 from balajoin.core import codec
+from balajoin.embedded.workload import zipf_keys
 from balajoin.routing.rule import LEAST_SKEWED_ROWS
 from balajoin.routing.sketch import Sketch
-from balajoin.workload import zipf_keys
 
 longs = st.integers(-(1 << 63), (1 << 63) - 1)
 streams = st.lists(st.integers(0, 12) | longs, max_size=400)

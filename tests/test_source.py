@@ -20,11 +20,11 @@ from balajoin.core.event_time import BEGINNING
 from balajoin.core.hashing import home, homes
 from balajoin.errors import StateError
 from balajoin.kafka.producer import Record
-from balajoin.labels import node_labels
 from balajoin.routing import policies, router
 from balajoin.routing.router import ROUTED, Router
 from balajoin.routing.rule import LEAST_SKEWED_ROWS, PolicyName, SkewRule
 from balajoin.routing.source import Source
+from balajoin.spark.labels import node_labels
 from oracle import Row
 from strategies import KEYS, LARGEST_ORDINARY_OBJECT, SECOND, hash_of, row_lists, rows_of, table
 

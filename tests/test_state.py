@@ -23,10 +23,10 @@ from balajoin.core.blocks import BlockError
 from balajoin.core.sides import SIDES
 from balajoin.core.spec import JoinSpec
 from balajoin.errors import StateError
-from balajoin.labels import source_of
 from balajoin.routing import policies
 from balajoin.routing.rule import PolicyName, SkewRule
 from balajoin.routing.source import Source
+from balajoin.spark.labels import source_of
 from strategies import Memory
 
 HOT = 3781523718190330400

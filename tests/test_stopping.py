@@ -13,10 +13,10 @@ import pytest
 # Each batch spends seconds in a Python worker; `started` appears there when one is in flight.
 DRIVER = """
 import logging, os, pathlib, sys, time
-from balajoin.broker import default_cache
+from balajoin.spark.jars import default_cache
 from balajoin.progress import log_batch
 from balajoin.service import until_stopped
-from balajoin.session import create_session
+from balajoin.spark.session import create_session
 from balajoin.stopping import StopRequests
 
 folder = pathlib.Path(sys.argv[1])

@@ -569,7 +569,7 @@ import numpy as np, pyarrow as pa
 from balajoin.core.blocks import ROWS
 from balajoin.compute import store
 from balajoin.compute.cache_folder import PrivateFolder
-from balajoin.compute.warm_up import load_kernels
+from balajoin.spark.warm_up import load_kernels
 
 blocks, spare = int(sys.argv[2]), int(sys.argv[3])
 store._REBUILT_AT_ONCE_BYTES, store._MAX_MERGED_BYTES = 2 << 20, 24 << 20

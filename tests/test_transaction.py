@@ -11,13 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from balajoin.broker import EmbeddedKafka, default_cache, fetch
 from balajoin.config.models import Kafka
+from balajoin.embedded import EmbeddedKafka
 from balajoin.errors import KafkaError, StateError
 from balajoin.kafka.topics import Shape, create_missing
 from balajoin.sinks.marker import Marker
 from balajoin.sinks.transaction import Target, Transaction, take_over
 from balajoin.sinks.writer import Writer
+from balajoin.spark.jars import default_cache, fetch
 from kafka_data import await_decided, everything, headers_of, ids_by_both_clients
 
 NODES = 2

@@ -73,7 +73,7 @@ def partition_warnings(config: Config, counts: dict[str, int]) -> list[Problem]:
 
 
 def expression_problems(config: Config, cache: Path) -> list[Problem]:
-    from balajoin.session import create_session
+    from balajoin.spark.session import create_session
 
     spark = create_session(
         master="local[1]", app_name=config.name, spark_conf=config.spark, cache=cache, redactor=config.redactor

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from balajoin.broker.jars import default_cache
 from balajoin.config.address import Address, AddressError
 from balajoin.config.loading import lines_in, load, with_lines
 from balajoin.config.models import Config
 from balajoin.config.redaction import RedactingFormatter, Redactor
 from balajoin.errors import BalaJoinError, ConfigError, Problem
 from balajoin.log_limit import LogLimit
+from balajoin.spark.jars import default_cache
 
 _DONE, _FAILED, _WRONG_CONFIG, _INTERRUPTED = 0, 1, 2, 130
 _LOG_LINE = "%(asctime)s %(levelname)s %(name)s %(message)s"

@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from balajoin.core.sides import SIDES, Side
-from balajoin.labels import node_labels
+from balajoin.spark.labels import node_labels
 
 PACKED: dict[Side, str] = {side: f"balajoin_{side}" for side in SIDES}
 SOURCES = "balajoin_sources"

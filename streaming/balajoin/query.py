@@ -19,8 +19,8 @@ from balajoin.edge import given_keys, intake, results
 from balajoin.edge.pack import PACKED, Packer
 from balajoin.kafka import client_options, compaction, topics
 from balajoin.kafka.producer import Publisher
-from balajoin.partitions import SHUFFLE_PARTITIONS
 from balajoin.routing.router import ROUTED, STATE, Router
+from balajoin.spark.partitions import SHUFFLE_PARTITIONS
 
 _REQUIRED_CONF = {
     "spark.sql.redaction.options.regex": f"{SECRET_NAMES}|url",  # or plans would show keys and logins

@@ -15,14 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from balajoin.broker.jars import default_cache
 from balajoin.check import missing_topics
 from balajoin.checkpoints.files import Folder
 from balajoin.checkpoints.lock import sole_user
 from balajoin.clock import ClockWatch
 from balajoin.config.models import Config
 from balajoin.errors import BalaJoinError, ConfigError
-from balajoin.failures import JVM_GONE, Place, explain, is_refusal, trace_of
 from balajoin.kafka import compaction, rights, topic_ids, topics
 from balajoin.kafka.client_options import spark_writer_options
 from balajoin.kafka.topic_ids import TopicWatch
@@ -31,7 +29,9 @@ from balajoin.live.telling import Telling
 from balajoin.metrics.serving import served
 from balajoin.progress import log_batch
 from balajoin.report import Listener, Reports
-from balajoin.session import create_session
+from balajoin.spark.failures import JVM_GONE, Place, explain, is_refusal, trace_of
+from balajoin.spark.jars import default_cache
+from balajoin.spark.session import create_session
 from balajoin.stopping import Interrupted, StopRequests, finish_batch_and_stop
 
 _logger = logging.getLogger(__name__)

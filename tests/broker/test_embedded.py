@@ -12,14 +12,15 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from balajoin.broker import EmbeddedKafka, default_cache, embedded, fetch
-from balajoin.broker.ports import free_ports
+from balajoin.embedded import EmbeddedKafka, embedded
+from balajoin.embedded.ports import free_ports
 from balajoin.errors import SetupError
+from balajoin.spark.jars import default_cache, fetch
 
 PARENT = """
 import sys, time
 from pathlib import Path
-from balajoin.broker import EmbeddedKafka
+from balajoin.embedded import EmbeddedKafka
 broker = EmbeddedKafka(Path(sys.argv[1]), [Path(jar) for jar in sys.argv[2:]])
 broker.start()
 print(broker.bootstrap_servers, flush=True)

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
-from balajoin.broker import EmbeddedKafka, default_cache, fetch
 from balajoin.core.spec import JoinType
+from balajoin.embedded import EmbeddedKafka
+from balajoin.spark.jars import default_cache, fetch
 from soak import disks
 from soak.faults import FAULTS, NEED_DISKS
 from soak.service import SoakError

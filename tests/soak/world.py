@@ -13,7 +13,7 @@ from random import Random
 from confluent_kafka import OFFSET_END, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from balajoin.broker import EmbeddedKafka
+from balajoin.embedded import EmbeddedKafka
 from kafka_data import everything
 from soak import streams
 from soak.service import Ending, Service, SoakError

@@ -11,10 +11,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from balajoin import failures
 from balajoin.checkpoints.files import Folder
 from balajoin.errors import StateError
-from balajoin.labels import source_of
+from balajoin.spark import failures
+from balajoin.spark.labels import source_of
 
 _NODES, _SOURCES = "transformWithStateInPandasExec", "applyInPandasWithState"
 _VARIABLES = {"state"}

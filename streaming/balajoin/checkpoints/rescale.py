@@ -20,10 +20,10 @@ from balajoin.config.pins import pins, refuse_others
 from balajoin.core.spec import JoinSpec
 from balajoin.errors import StateError
 from balajoin.kafka import topic_ids
-from balajoin.labels import node_labels
 from balajoin.routing.source import rescaled
-from balajoin.session import create_session
-from balajoin.worker import settle
+from balajoin.spark.labels import node_labels
+from balajoin.spark.session import create_session
+from balajoin.spark.worker import settle
 
 _SCATTERED = "node bigint, old int, number bigint, block binary"
 _SCATTERED_SCHEMA = pa.schema(

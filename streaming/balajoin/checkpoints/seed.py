@@ -12,7 +12,7 @@ from balajoin.checkpoints.files import Folder
 from balajoin.checkpoints.reading import Checkpoint, Input, Offsets
 from balajoin.core import codec
 from balajoin.errors import StateError
-from balajoin.labels import node_labels
+from balajoin.spark.labels import node_labels
 
 if TYPE_CHECKING:
     from pyspark.sql import GroupedData

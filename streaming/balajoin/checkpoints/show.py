@@ -13,7 +13,7 @@ from balajoin.checkpoints.seed import unstarted
 from balajoin.checkpoints.summary import Summary, summary
 from balajoin.config.models import Config
 from balajoin.config.pins import pins, refuse_others, shown
-from balajoin.session import create_session
+from balajoin.spark.session import create_session
 
 _MOST_KEYS = 5
 _WIDE = 160

@@ -20,7 +20,7 @@ from balajoin.errors import BlockError, StateError
 from balajoin.routing import policies
 from balajoin.routing.policies import HotKey
 from balajoin.routing.source import read_state
-from balajoin.worker import settle
+from balajoin.spark.worker import settle
 
 DESCRIBED = "node int, shelf string, rows bigint, own bigint, size bigint, earliest bigint, latest bigint, note binary"
 _DESCRIBED_SCHEMA = pa.schema(

@@ -35,7 +35,7 @@ from balajoin.core.codec import refusing_damage
 from balajoin.core.hashing import home
 from balajoin.core.spec import JoinSpec, SideTopics
 from balajoin.kafka.producer import Place, Publisher, size
-from balajoin.worker import settle
+from balajoin.spark.worker import settle
 
 _FRAME_ROWS = 1 << 16
 _FRAME_BYTES = 64 << 20

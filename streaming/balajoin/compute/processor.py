@@ -11,8 +11,8 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from pyspark.sql.types import BinaryType, LongType, StructType
 
 from balajoin.core.spec import JoinSpec, SideTopics
-from balajoin.labels import node_labels
-from balajoin.partitions import require_place
+from balajoin.spark.labels import node_labels
+from balajoin.spark.partitions import require_place
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +39,7 @@ class NodeProcessor(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator["pd.DataFrame"], timerValues: Any) -> Iterator["pd.DataFrame"]:  # noqa: N802, N803
         from balajoin.compute import batch, cache_folder
-        from balajoin.worker import current_stamp
+        from balajoin.spark.worker import current_stamp
 
         stamp = current_stamp(self._spec.plan)
         require_place(key[0], self._spec.nodes, stamp.batch)

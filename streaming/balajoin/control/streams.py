@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from balajoin.config.models import Kafka
 from balajoin.control.records import HEADER
 from balajoin.edge import intake
-from balajoin.labels import node_labels
+from balajoin.spark.labels import node_labels
 
 
 def signals(spark: SparkSession, topic: str, kafka: Kafka, nodes: int, begin: str) -> DataFrame:

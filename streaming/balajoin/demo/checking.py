@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
-from balajoin.workload import Event
+from balajoin.embedded.workload import Event
 
 _ID_HEADER = "balajoin-id"
 _AT_ONCE = 5_000

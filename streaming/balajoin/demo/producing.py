@@ -4,9 +4,9 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 
-from balajoin import workload
 from balajoin.demo.scenario import PARTITIONS, PRICES, VIEWS, Rows, Scenario
-from balajoin.workload import Event
+from balajoin.embedded import workload
+from balajoin.embedded.workload import Event
 
 _PAUSE_S = 0.02
 _STOP_TIMEOUT_S = 5.0

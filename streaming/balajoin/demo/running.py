@@ -14,12 +14,12 @@ from balajoin.demo.joining import Joining
 from balajoin.demo.scenario import AFTER_MS, BEFORE_MS, PARTITIONS, PRICES, VIEWS, Scenario
 from balajoin.demo.staging import Stage, StopIfAsked, fetch_jars
 from balajoin.demo.summary import Summary
+from balajoin.embedded.workload import Event
 from balajoin.errors import BalaJoinError
-from balajoin.failures import Place, explain, trace_of
 from balajoin.kafka.client_options import librdkafka_options
 from balajoin.live.moment import Moment
+from balajoin.spark.failures import Place, explain, trace_of
 from balajoin.stopping import Interrupted, StopRequests, finish_batch_and_stop
-from balajoin.workload import Event
 
 _DONE, _INTERRUPTED = 0, 130
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from balajoin.config.models import Config, JoinSettings, Kafka, Output, Run, Skew, Stream, TopicLayout
+from balajoin.embedded.workload import Event, zipf_keys
 from balajoin.routing.rule import PolicyName
-from balajoin.workload import Event, zipf_keys
 
 NAME = "balajoin-demo"
 BEFORE_MS, AFTER_MS = 10_000, 2_000

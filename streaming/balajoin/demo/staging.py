@@ -9,14 +9,16 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from rich.markup import escape
 
-from balajoin.broker import EmbeddedKafka, fetch, java
 from balajoin.config.models import Config
 from balajoin.demo.display import Display
 from balajoin.demo.ending import kill_children, kill_spark, temporary_folder
 from balajoin.demo.scenario import NAME, NODES, POLICIES, configuration, spark_conf
+from balajoin.embedded import EmbeddedKafka
 from balajoin.errors import KafkaError
 from balajoin.kafka import topics
-from balajoin.session import create_session
+from balajoin.spark import java
+from balajoin.spark.jars import fetch
+from balajoin.spark.session import create_session
 from balajoin.stopping import Interrupted
 
 StopIfAsked = Callable[[], None]

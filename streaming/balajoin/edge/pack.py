@@ -11,8 +11,8 @@ from balajoin.control.rejects import count_ahead, dead_letters
 from balajoin.core.blocks import ROWS, SENT_BLOCK_BYTES, encode_all, pieces
 from balajoin.core.sides import Side
 from balajoin.kafka.producer import Publisher
-from balajoin.labels import source_label
-from balajoin.worker import settle
+from balajoin.spark.labels import source_label
+from balajoin.spark.worker import settle
 
 PACKED = (
     "source bigint, side string, partition int, first_offset bigint, rows bigint, dead bigint, ahead bigint, "

@@ -14,12 +14,12 @@ from balajoin.core.blocks import ROWS, SENT_BLOCK_BYTES, decode, encode, pieces
 from balajoin.core.hashing import home
 from balajoin.core.sides import SECTIONS, SIDES, side_of
 from balajoin.kafka.producer import Place, Publisher, Record, size
-from balajoin.labels import node_labels
-from balajoin.partitions import require_place
 from balajoin.routing import policies
 from balajoin.routing.rule import PolicyName, SkewRule
 from balajoin.routing.source import Parcels, Source
-from balajoin.worker import current_stamp, settle
+from balajoin.spark.labels import node_labels
+from balajoin.spark.partitions import require_place
+from balajoin.spark.worker import current_stamp, settle
 
 ROUTED = (
     "node bigint, section string, source int, watermark bigint, now_ms bigint, rows bigint, bytes bigint, "

@@ -12,10 +12,10 @@ from balajoin.edge.output import to_records
 from balajoin.errors import ConfigError, Problem
 from balajoin.kafka import topics
 from balajoin.kafka.client_options import librdkafka_options
-from balajoin.partitions import SHUFFLE_PARTITIONS, require_setting
 from balajoin.sinks.marker import deciding
 from balajoin.sinks.transaction import Target, take_over
 from balajoin.sinks.writer import PLANNED, WRITTEN, Writer
+from balajoin.spark.partitions import SHUFFLE_PARTITIONS, require_setting
 
 
 def write_exactly_once(

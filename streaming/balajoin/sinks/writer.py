@@ -8,7 +8,7 @@ from pyspark import TaskContext
 
 from balajoin.sinks.marker import Marker
 from balajoin.sinks.transaction import Target, Transaction
-from balajoin.worker import current_stamp, settle
+from balajoin.spark.worker import current_stamp, settle
 
 PLANNED = "planned_us"
 WRITTEN = "written boolean"

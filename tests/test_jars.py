@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from balajoin.broker import default_cache, fetch, jars
 from balajoin.errors import SetupError
+from balajoin.spark import jars
+from balajoin.spark.jars import default_cache, fetch
 
 FakeJava = Callable[..., dict[str, str]]
 
@@ -36,7 +37,7 @@ def wait_for(condition: Callable[[], object], what: str) -> None:
 
 def fetch_in_other_process(cache: Path, environ: dict[str, str]) -> subprocess.Popen[str]:
     code = (
-        "import sys; from pathlib import Path; from balajoin.broker import fetch;"
+        "import sys; from pathlib import Path; from balajoin.spark.jars import fetch;"
         "print(*(jar.name for jar in fetch('broker', Path(sys.argv[1]), notice=print)), flush=True)"
     )
     path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from balajoin.broker import java
 from balajoin.errors import SetupError
+from balajoin.spark import java
 
 FakeJava = Callable[..., dict[str, str]]
 

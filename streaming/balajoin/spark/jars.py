@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from balajoin.broker import java
-from balajoin.broker.child import Child
-from balajoin.broker.files import kafka_file
+from balajoin.embedded.child import Child
 from balajoin.errors import SetupError
+from balajoin.spark import java
+from balajoin.spark.files import kafka_file
 
 JarSet = Literal["connector", "broker"]
 Notice = Callable[[str], None]

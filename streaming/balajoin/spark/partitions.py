@@ -8,7 +8,7 @@ from pyspark import TaskContext
 
 from balajoin.config.pins import refuse_others
 from balajoin.errors import StateError
-from balajoin.labels import partition_of
+from balajoin.spark.labels import partition_of
 
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _SPARK_DEFAULT = "200"

@@ -15,11 +15,11 @@ from typing import IO, NamedTuple, Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from balajoin.broker import java
-from balajoin.broker.child import Child
-from balajoin.broker.files import kafka_file
-from balajoin.broker.ports import free_ports
+from balajoin.embedded.child import Child
+from balajoin.embedded.ports import free_ports
 from balajoin.errors import SetupError
+from balajoin.spark import java
+from balajoin.spark.files import kafka_file
 
 _CLUSTER_ID = "YmFsYWpvaW4tYnJva2VyLQ"
 _START_TIMEOUT_S = 90.0

@@ -9,7 +9,7 @@ import sys
 
 from pyspark.daemon import manager
 
-from balajoin.prompt import promptly
+from balajoin.spark.quickack import promptly
 
 _OPERATORS_RUN_IN = "pyspark.worker"  # others, that look at a query before it runs, need nothing of it
 
@@ -21,7 +21,7 @@ def preload() -> None:
     import balajoin.edge.pack
     import balajoin.routing.router
     import balajoin.sinks.writer  # noqa: F401
-    from balajoin.compute.warm_up import load_kernels
+    from balajoin.spark.warm_up import load_kernels
 
     pyspark.worker.main = promptly(pyspark.worker.main)
     load_kernels()

@@ -17,12 +17,12 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from balajoin.broker import java
-from balajoin.broker.jars import fetch
 from balajoin.config.redaction import SECRET_NAMES, Redactor, is_secret
 from balajoin.errors import ConfigError, Problem, SetupError
-from balajoin.failures import innermost_cause
-from balajoin.jvm_output import JvmOutput
+from balajoin.spark import java
+from balajoin.spark.failures import innermost_cause
+from balajoin.spark.jars import fetch
+from balajoin.spark.jvm_output import JvmOutput
 
 # A task is tried four times: one lost Python worker does not end the query.
 DEFAULT_MASTER = "local[*,4]"
@@ -31,7 +31,7 @@ BASE_CONF = {
     # Spark sorts what comes to an operator in pages. Those of its own choice, up to 64 MiB of zeros a task, make the
     # JVM's collector mark the whole heap (see blocks.SENT_BLOCK_BYTES): 67 times in five runs of 1.1M rows, not 5.
     "spark.buffer.pageSize": "960k",
-    "spark.python.daemon.module": "balajoin.daemon",
+    "spark.python.daemon.module": "balajoin.spark.daemon",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.sql.redaction.options.regex": f"{SECRET_NAMES}|url",
