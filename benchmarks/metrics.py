@@ -26,8 +26,8 @@ from balajoin import Kafka, Stream, query
 from balajoin.config.models import Output
 from balajoin.edge import output
 from balajoin.kafka import client_options
-from balajoin.metrics import Address, Exporter, JoinMetrics, follow
-from balajoin.metrics.serving import executors
+from balajoin.observe.metrics import Address, Exporter, JoinMetrics, follow
+from balajoin.observe.metrics.serving import executors
 
 _SPAN_MS = 600_000
 _SCRAPE_EVERY_S = 1.0

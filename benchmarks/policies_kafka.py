@@ -31,9 +31,9 @@ from balajoin import query
 from balajoin.config.models import JoinSettings, Kafka, Output, Skew, Stream
 from balajoin.edge import output
 from balajoin.kafka import client_options
-from balajoin.live.recording import Recording
-from balajoin.live.telling import Telling
-from balajoin.report import BatchReport, Reports
+from balajoin.observe.live.recording import Recording
+from balajoin.observe.live.telling import Telling
+from balajoin.observe.report import BatchReport, Reports
 from balajoin.routing.rule import PolicyName
 
 _NODES = 4

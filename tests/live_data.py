@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from balajoin.config.address import Address
-from balajoin.live.hub import Hub
-from balajoin.live.moment import Moment, SkewedKey
-from balajoin.live.server import LivePage
+from balajoin.observe.live.hub import Hub
+from balajoin.observe.live.moment import Moment, SkewedKey
+from balajoin.observe.live.server import LivePage
 
 ANYWHERE = Address("127.0.0.1", 0)
 SECOND = 1_000

@@ -9,7 +9,7 @@ from balajoin.control.announcements import announced_places, announced_signals, 
 from balajoin.control.records import Signal, Stamp, signal_record
 from balajoin.errors import KafkaError
 from balajoin.kafka.producer import Place, Publisher
-from balajoin.report import BatchReport
+from balajoin.observe.report import BatchReport
 from kafka_data import everything, send
 from pipeline import Pipeline, rows
 

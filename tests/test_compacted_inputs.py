@@ -18,7 +18,7 @@ from balajoin.config.models import Config, Kafka, Stream
 from balajoin.edge.output import to_records
 from balajoin.errors import ConfigError
 from balajoin.kafka import compaction, topics
-from balajoin.report import BatchReport
+from balajoin.observe.report import BatchReport
 from kafka_data import DRAINED_WITHIN_S, Sent, everything, send
 from pipeline import MINUTE, START, Pipeline
 from secured import Acl, SecuredBroker

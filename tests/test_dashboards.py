@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from balajoin.config.loading import load
-from balajoin.metrics.catalogue import CATALOGUE
+from balajoin.observe.metrics.catalogue import CATALOGUE
 from debian_tools import tool
 
 REPOSITORY = Path(__file__).parents[1]

@@ -27,9 +27,9 @@ from balajoin.demo.scenario import POLICIES, Scenario, configuration
 from balajoin.demo.summary import Joined, Summary
 from balajoin.demo.watching import Watch
 from balajoin.embedded.workload import Event, zipf_keys
-from balajoin.hot_keys import HotKey
-from balajoin.live import reading, recording
-from balajoin.report import BatchReport, balance_factor
+from balajoin.observe.hot_keys import HotKey
+from balajoin.observe.live import reading, recording
+from balajoin.observe.report import BatchReport, balance_factor
 from balajoin.routing.policies import HotKey as SourceHotKey
 from balajoin.routing.statistics import SourceStatistics
 from progress_data import FakeQuery, ended, read

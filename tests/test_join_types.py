@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from balajoin.core.spec import JoinType
-from balajoin.report import BatchReport
+from balajoin.observe.report import BatchReport
 from kafka_data import Sent, everything, send
 from pipeline import START, Pipeline, rows
 

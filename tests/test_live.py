@@ -22,16 +22,16 @@ from balajoin import cli
 from balajoin.compute.statistics import NodeStatistics
 from balajoin.config.address import Address, AddressError
 from balajoin.errors import BalaJoinError, ConfigError, SetupError
-from balajoin.hot_keys import HotKey, HotKeys
-from balajoin.live import plots, reading, recording, top, window
-from balajoin.live.drawing import bar, size, spark_line
-from balajoin.live.hub import KEPT_BATCHES, Hub
-from balajoin.live.moment import Moment, SkewedKey, printable
-from balajoin.live.onlookers import Onlookers
-from balajoin.live.recording import Recording
-from balajoin.live.server import LivePage
-from balajoin.live.telling import Telling
-from balajoin.report import BatchReport
+from balajoin.observe.hot_keys import HotKey, HotKeys
+from balajoin.observe.live import plots, reading, recording, top, window
+from balajoin.observe.live.drawing import bar, size, spark_line
+from balajoin.observe.live.hub import KEPT_BATCHES, Hub
+from balajoin.observe.live.moment import Moment, SkewedKey, printable
+from balajoin.observe.live.onlookers import Onlookers
+from balajoin.observe.live.recording import Recording
+from balajoin.observe.live.server import LivePage
+from balajoin.observe.live.telling import Telling
+from balajoin.observe.report import BatchReport
 from balajoin.routing.policies import HotKey as SourceHotKey
 from balajoin.routing.statistics import SourceStatistics
 from live_data import ANYWHERE, BEGIN_MS, moment, served
@@ -318,7 +318,7 @@ def test_a_reader_gets_the_past_of_all_joins_then_each_batch_then_the_end() -> N
 
 
 def test_readers_are_limited_and_make_room_when_they_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("balajoin.live.server._MOST_READERS", 1)
+    monkeypatch.setattr("balajoin.observe.live.server._MOST_READERS", 1)
     with served(moment()) as (hub, url):
         first = answer(url, "/events")
         next(events(first))
@@ -438,7 +438,7 @@ def test_what_is_no_service_of_ours_is_one_line(
     with served(moment()) as (_, url):
         assert cli.main(["top", "--url", f"{url}elsewhere"]) == 1
         assert "404" in capsys.readouterr().err
-        monkeypatch.setattr("balajoin.live.reading.Moment", SkewedKey)  # a version with other fields
+        monkeypatch.setattr("balajoin.observe.live.reading.Moment", SkewedKey)  # a version with other fields
         assert cli.main(["top", "--url", url]) == 1
     assert "another version" in capsys.readouterr().err
 

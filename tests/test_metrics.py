@@ -17,10 +17,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from balajoin import ConfigError, JoinSettings, Kafka, SetupError, Stream
 from balajoin.compute.statistics import NodeStatistics
 from balajoin.config.models import Config, Metrics, Output, Run
-from balajoin.metrics import Address, Exporter, JoinMetrics, follow
-from balajoin.metrics.catalogue import CATALOGUE, HOT_KEYS
-from balajoin.metrics.serving import served
-from balajoin.report import BatchReport, Reports
+from balajoin.observe.metrics import Address, Exporter, JoinMetrics, follow
+from balajoin.observe.metrics.catalogue import CATALOGUE, HOT_KEYS
+from balajoin.observe.metrics.serving import served
+from balajoin.observe.report import BatchReport, Reports
 from balajoin.routing.policies import HotKey
 from balajoin.routing.statistics import SourceStatistics
 from debian_tools import tool

@@ -17,9 +17,9 @@ from pyspark.sql import functions as F
 
 from balajoin import JoinSettings, Kafka, Stream, service
 from balajoin.config.models import Config, Output, Run
-from balajoin.metrics import Address, Exporter, JoinMetrics, follow
-from balajoin.metrics.serving import executors
-from balajoin.report import Reports
+from balajoin.observe.metrics import Address, Exporter, JoinMetrics, follow
+from balajoin.observe.metrics.serving import executors
+from balajoin.observe.report import Reports
 from balajoin.routing.rule import LEAST_SKEWED_ROWS
 from kafka_data import Sent, everything, send
 from routing_oracle import BalancedPartition, SpaceSaving, balance_factor, paper_hash

@@ -11,9 +11,9 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from balajoin.config.address import Address
-from balajoin.live.hub import Hub
-from balajoin.live.moment import SkewedKey
-from balajoin.live.server import LivePage
+from balajoin.observe.live.hub import Hub
+from balajoin.observe.live.moment import SkewedKey
+from balajoin.observe.live.server import LivePage
 from debian_tools import tool
 from live_data import BEGIN_MS, moment, served
 
@@ -272,7 +272,7 @@ def test_it_says_that_the_service_is_gone_and_goes_on_when_it_is_back(page: Page
 
 
 def test_it_keeps_no_more_batches_than_the_service(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("balajoin.live.server.KEPT_BATCHES", 3)
+    monkeypatch.setattr("balajoin.observe.live.server.KEPT_BATCHES", 3)
     with served(*[moment(batch) for batch in range(3)]) as (hub, url):
         page.open(url)
         page.has_drawn()

@@ -4,8 +4,8 @@ import pytest
 
 from balajoin.compute.statistics import NodeStatistics
 from balajoin.log_limit import LogLimit
-from balajoin.progress import log_batch
-from balajoin.report import BatchReport
+from balajoin.observe.log import log_batch
+from balajoin.observe.report import BatchReport
 from balajoin.routing.statistics import SourceStatistics
 from progress_data import ended, read
 
@@ -54,7 +54,7 @@ class Clock:
         return self.now_s
 
 
-def told_by(limit: LogLimit, level: int, text: str, name: str = "balajoin.progress") -> str | None:
+def told_by(limit: LogLimit, level: int, text: str, name: str = "balajoin.observe.log") -> str | None:
     record = logging.LogRecord(name, level, "", 0, "%s", (text,), None)
     return record.getMessage() if limit.filter(record) else None
 

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 import balajoin
 from balajoin import Stream
-from balajoin.report import BatchReport
+from balajoin.observe.report import BatchReport
 from balajoin.routing.rule import PolicyName
 from kafka_data import Sent, everything, headers_of, send
 from pipeline import MINUTE, START, Pipeline, rows

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balajoin.compute.statistics import NodeStatistics
-from balajoin.report import BatchReport, Reports, balance_factor
+from balajoin.observe.report import BatchReport, Reports, balance_factor
 from balajoin.routing.policies import HotKey
 from balajoin.routing.statistics import SourceStatistics
 from progress_data import FakeQuery, ended, read

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from balajoin import observed
 from balajoin.checkpoints import seed
 from balajoin.checkpoints.lock import sole_user
 from balajoin.checkpoints.reading import read
@@ -19,6 +18,7 @@ from balajoin.config.models import JoinSettings
 from balajoin.config.pins import pins
 from balajoin.core.sides import SIDES
 from balajoin.errors import StateError
+from balajoin.observe import observed
 from kafka_data import Sent, everything, send
 from pipeline import AFTER_MS, BEFORE_MS, START, Pipeline, rows
 

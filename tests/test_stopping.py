@@ -14,7 +14,7 @@ import pytest
 DRIVER = """
 import logging, os, pathlib, sys, time
 from balajoin.spark.jars import default_cache
-from balajoin.progress import log_batch
+from balajoin.observe.log import log_batch
 from balajoin.service import until_stopped
 from balajoin.spark.session import create_session
 from balajoin.stopping import StopRequests

@@ -12,10 +12,11 @@ from confluent_kafka.admin import NewPartitions
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from balajoin import Stream, observed
+from balajoin import Stream
 from balajoin.kafka.client_options import spark_reader_options
-from balajoin.progress import troubles
-from balajoin.report import BatchReport
+from balajoin.observe import observed
+from balajoin.observe.log import troubles
+from balajoin.observe.report import BatchReport
 from kafka_data import Sent, everything, headers_of, send
 from pipeline import AFTER_MS, BEFORE_MS, MINUTE, START, Pipeline
 

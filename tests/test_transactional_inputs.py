@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from balajoin.report import BatchReport
+from balajoin.observe.report import BatchReport
 from kafka_data import Sent, await_decided, begin_transaction, send
 from pipeline import START, Pipeline, rows
 

@@ -154,7 +154,7 @@ def _demo(arguments: argparse.Namespace) -> int:
 def _top(url: str) -> int:
     from rich.console import Console
 
-    from balajoin.live import reading, top
+    from balajoin.observe.live import reading, top
 
     top.show(Console(), reading.moments(url))
     return _DONE
@@ -168,7 +168,7 @@ def _page_of(config: Config) -> str:
 
 
 def _plot(arguments: argparse.Namespace) -> int:
-    from balajoin.live import plots
+    from balajoin.observe.live import plots
 
     for picture in plots.draw(arguments.runs, arguments.output):
         print(picture)

@@ -5,7 +5,7 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.state import GroupStateTimeout
 
-from balajoin import observed, quiet
+from balajoin import quiet
 from balajoin.checkpoints import seed as seeds
 from balajoin.compute.processor import JOINED, NodeProcessor
 from balajoin.config.models import JoinSettings, Kafka, Stream
@@ -19,6 +19,7 @@ from balajoin.edge import given_keys, intake, results
 from balajoin.edge.pack import PACKED, Packer
 from balajoin.kafka import client_options, compaction, topics
 from balajoin.kafka.producer import Publisher
+from balajoin.observe import observed
 from balajoin.routing.router import ROUTED, STATE, Router
 from balajoin.spark.partitions import SHUFFLE_PARTITIONS
 

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener, StreamingQuer
 from balajoin.config.models import JoinSettings
 from balajoin.control.records import ANY_PLAN, Stamp, tick_record
 from balajoin.kafka.producer import Publisher
-from balajoin.report import BatchReport
+from balajoin.observe.report import BatchReport
 
 _IDLE_EVENTS = "spark.sql.streaming.noDataProgressEventInterval"
 _LONGEST_MS, _SHORTEST_MS = 10_000, 500

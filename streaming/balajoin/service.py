@@ -24,11 +24,11 @@ from balajoin.errors import BalaJoinError, ConfigError
 from balajoin.kafka import compaction, rights, topic_ids, topics
 from balajoin.kafka.client_options import spark_writer_options
 from balajoin.kafka.topic_ids import TopicWatch
-from balajoin.live.onlookers import Onlookers
-from balajoin.live.telling import Telling
-from balajoin.metrics.serving import served
-from balajoin.progress import log_batch
-from balajoin.report import Listener, Reports
+from balajoin.observe.live.onlookers import Onlookers
+from balajoin.observe.live.telling import Telling
+from balajoin.observe.log import log_batch
+from balajoin.observe.metrics.serving import served
+from balajoin.observe.report import Listener, Reports
 from balajoin.spark.failures import JVM_GONE, Place, explain, is_refusal, trace_of
 from balajoin.spark.jars import default_cache
 from balajoin.spark.session import create_session

@@ -8,7 +8,7 @@ from rich.markup import escape
 from balajoin.config.address import Address
 from balajoin.demo.display import display_for
 from balajoin.demo.scenario import Scenario
-from balajoin.live.onlookers import Onlookers
+from balajoin.observe.live.onlookers import Onlookers
 
 __all__ = ["main"]
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from balajoin.demo.figures import Figures
-from balajoin.live.drawing import size
-from balajoin.report import balance_factor
+from balajoin.observe.live.drawing import size
+from balajoin.observe.report import balance_factor
 
 NONE = "–"
 

@@ -13,7 +13,7 @@ from rich.live import Live
 from balajoin.demo.figures import shares
 from balajoin.demo.panel import panel
 from balajoin.demo.picture import JoinPicture, Picture
-from balajoin.report import balance_factor
+from balajoin.observe.report import balance_factor
 
 _LINE_EVERY_S = 3.0
 

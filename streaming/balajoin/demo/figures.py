@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from balajoin.report import BatchReport
+from balajoin.observe.report import BatchReport
 
 _KINDS = ("probe", "build", "replica")  # signals are too few to show
 

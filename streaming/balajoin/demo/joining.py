@@ -12,7 +12,7 @@ from balajoin.demo.producing import Production
 from balajoin.demo.scenario import Scenario
 from balajoin.demo.workers import start_workers
 from balajoin.kafka.client_options import librdkafka_options
-from balajoin.live.moment import Moment
+from balajoin.observe.live.moment import Moment
 
 _POLL_S = 0.1
 

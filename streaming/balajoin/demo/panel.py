@@ -13,7 +13,7 @@ from balajoin.demo.comparing import Comparison, comparison, explanation, node_li
 from balajoin.demo.figures import shares
 from balajoin.demo.picture import JoinPicture, Picture
 from balajoin.demo.scenario import SKEW
-from balajoin.live.drawing import OVERLOADED, bar
+from balajoin.observe.live.drawing import OVERLOADED, bar
 
 _NARROWEST, _WIDEST = 76, 96
 _BORDER_AND_PADDING = 8

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from balajoin.demo.figures import Figures
-from balajoin.hot_keys import HotKey
+from balajoin.observe.hot_keys import HotKey
 
 Phase = Literal["joining", "draining", "done"]
 

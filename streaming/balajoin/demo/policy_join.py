@@ -12,8 +12,8 @@ from balajoin.demo.watching import Watch
 from balajoin.errors import BalaJoinError
 from balajoin.kafka import topics
 from balajoin.kafka.client_options import librdkafka_options
-from balajoin.live.moment import Moment
-from balajoin.live.telling import Telling
+from balajoin.observe.live.moment import Moment
+from balajoin.observe.live.telling import Telling
 
 _STALLED_AFTER_S = 180.0
 

@@ -17,7 +17,7 @@ from balajoin.demo.summary import Summary
 from balajoin.embedded.workload import Event
 from balajoin.errors import BalaJoinError
 from balajoin.kafka.client_options import librdkafka_options
-from balajoin.live.moment import Moment
+from balajoin.observe.live.moment import Moment
 from balajoin.spark.failures import Place, explain, trace_of
 from balajoin.stopping import Interrupted, StopRequests, finish_batch_and_stop
 

@@ -5,8 +5,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 
 from balajoin.demo.figures import Figures
-from balajoin.hot_keys import HotKeys
-from balajoin.report import BatchReport, Query, Reports
+from balajoin.observe.hot_keys import HotKeys
+from balajoin.observe.report import BatchReport, Query, Reports
 
 _BATCHES_OF_A_RATE = 5
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
-from balajoin import observed
 from balajoin.compute.statistics import NodeStatistics
 from balajoin.core.sides import SIDES, Side
+from balajoin.observe import observed
 from balajoin.routing.statistics import SourceStatistics
 
 Offsets = Mapping[int, int]  # by partition

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from balajoin.live.moment import Moment
+from balajoin.observe.live.moment import Moment
 
 _RATE_MS = 10_000
 _MINUTE_MS = 60_000

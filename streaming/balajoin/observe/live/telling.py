@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Self
 
 from balajoin.config.models import Config
-from balajoin.hot_keys import HotKeys
-from balajoin.live.moment import Moment, SkewedKey
-from balajoin.report import BatchReport, balance, balance_factor
+from balajoin.observe.hot_keys import HotKeys
+from balajoin.observe.live.moment import Moment, SkewedKey
+from balajoin.observe.report import BatchReport, balance, balance_factor
 from balajoin.routing.statistics import SourceStatistics
 
 _HOT_KEYS = 32

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from balajoin.report import BatchReport
+from balajoin.observe.report import BatchReport
 from balajoin.routing.policies import HotKey as SourceHotKey
 
 

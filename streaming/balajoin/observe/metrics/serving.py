@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pyspark import SparkContext
 
 from balajoin.config.models import Config
-from balajoin.metrics.exporter import Exporter
-from balajoin.metrics.join_metrics import JoinMetrics
+from balajoin.observe.metrics.exporter import Exporter
+from balajoin.observe.metrics.join_metrics import JoinMetrics
 
 _logger = logging.getLogger(__name__)
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from balajoin.errors import BalaJoinError, SetupError
-from balajoin.live import window
-from balajoin.live.drawing import OVERLOADED
-from balajoin.live.moment import Moment
-from balajoin.live.recording import read
-from balajoin.report import balance_factor
+from balajoin.observe.live import window
+from balajoin.observe.live.drawing import OVERLOADED
+from balajoin.observe.live.moment import Moment
+from balajoin.observe.live.recording import read
+from balajoin.observe.report import balance_factor
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,7 +4,7 @@ import threading
 from collections import deque
 from dataclasses import dataclass, field
 
-from balajoin.live.moment import Moment
+from balajoin.observe.live.moment import Moment
 
 KEPT_BATCHES = 600
 _KEPT_BYTES = 4 << 20  # of one join: with a thousand nodes a line has 10 kB and more

@@ -10,7 +10,7 @@ from urllib.request import ProxyHandler, build_opener
 from pydantic import ValidationError
 
 from balajoin.errors import BalaJoinError
-from balajoin.live.moment import Moment
+from balajoin.observe.live.moment import Moment
 
 _SILENT_S = 30.0  # three heartbeats
 _LARGEST_LINE = 64 << 20

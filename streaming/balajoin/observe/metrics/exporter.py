@@ -13,9 +13,9 @@ from prometheus_client.registry import Collector
 
 from balajoin.config.address import Address
 from balajoin.errors import SetupError
-from balajoin.http_server import Handler, Server
-from balajoin.metrics.catalogue import Metric
-from balajoin.metrics.join_metrics import Histogram, JoinMetrics, Series
+from balajoin.observe.http_server import Handler, Server
+from balajoin.observe.metrics.catalogue import Metric
+from balajoin.observe.metrics.join_metrics import Histogram, JoinMetrics, Series
 
 
 class Exporter:

@@ -8,10 +8,10 @@ from typing import Self
 
 from balajoin.config.address import Address
 from balajoin.config.models import Config
-from balajoin.live.hub import Hub
-from balajoin.live.moment import Moment
-from balajoin.live.recording import Recording
-from balajoin.live.server import LivePage
+from balajoin.observe.live.hub import Hub
+from balajoin.observe.live.moment import Moment
+from balajoin.observe.live.recording import Recording
+from balajoin.observe.live.server import LivePage
 
 
 class Onlookers:

@@ -12,10 +12,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from balajoin.live import window
-from balajoin.live.drawing import OVERLOADED, bar, size, spark_line
-from balajoin.live.hub import KEPT_BATCHES
-from balajoin.live.moment import Moment, SkewedKey
+from balajoin.observe.live import window
+from balajoin.observe.live.drawing import OVERLOADED, bar, size, spark_line
+from balajoin.observe.live.hub import KEPT_BATCHES
+from balajoin.observe.live.moment import Moment, SkewedKey
 
 _NARROWEST, _WIDEST = 76, 100
 _IDLE_AFTER_S = 15.0

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from balajoin.report import Listener, Query, Reports
+from balajoin.observe.report import Listener, Query, Reports
 
 _logger = logging.getLogger(__name__)
 _POLL_S = 0.2

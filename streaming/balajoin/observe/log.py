@@ -5,7 +5,7 @@ import logging
 import re
 from collections.abc import Iterator
 
-from balajoin.report import BatchReport
+from balajoin.observe.report import BatchReport
 
 _logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from balajoin.errors import BalaJoinError, ConfigError, Problem
-from balajoin.live.moment import Moment
+from balajoin.observe.live.moment import Moment
 
 _logger = logging.getLogger(__name__)
 _LARGEST_BYTES = 64 << 20  # some 100,000 batches of a few nodes

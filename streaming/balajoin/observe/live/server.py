@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 from balajoin.config.address import Address
 from balajoin.errors import ConfigError, Problem
-from balajoin.http_server import Handler, Server
-from balajoin.live.hub import KEPT_BATCHES, Hub
+from balajoin.observe.http_server import Handler, Server
+from balajoin.observe.live.hub import KEPT_BATCHES, Hub
 
 _PAGE = Path(__file__).with_name("page.html").read_bytes()
 _HEARTBEAT_S = 10.0

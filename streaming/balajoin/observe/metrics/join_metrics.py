@@ -11,15 +11,15 @@ from importlib.metadata import PackageNotFoundError, version
 
 import pyspark
 
-from balajoin import hot_keys
 from balajoin.compute.statistics import NodeStatistics
 from balajoin.config.models import Config, JoinSettings, Stream
 from balajoin.core.event_time import BEGINNING
 from balajoin.core.hashing import shown
 from balajoin.core.sides import SIDES
-from balajoin.metrics import catalogue
-from balajoin.metrics.catalogue import CATALOGUE, Metric
-from balajoin.report import BatchReport, Input, balance
+from balajoin.observe import hot_keys
+from balajoin.observe.metrics import catalogue
+from balajoin.observe.metrics.catalogue import CATALOGUE, Metric
+from balajoin.observe.report import BatchReport, Input, balance
 from balajoin.routing.statistics import SourceStatistics
 
 Labels = tuple[str, ...]
