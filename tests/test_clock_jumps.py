@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balajoin.clock import ClockWatch
 from balajoin.core.event_time import BEGINNING, ActivityClock, Watermark
 from balajoin.routing.half_life import HalfLife
+from balajoin.service.clock import ClockWatch
 
 IDLE = 1000
 DAY = 86_400_000

@@ -260,7 +260,7 @@ class FakeOffsets:
 
 def test_a_join_is_drained_when_it_has_read_what_it_published_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     query, offsets = FakeQuery(), FakeOffsets()
-    monkeypatch.setattr("balajoin.demo.policy_join.service.start", lambda *_: query)
+    monkeypatch.setattr("balajoin.demo.policy_join.start", lambda *_: query)
     monkeypatch.setattr("balajoin.demo.policy_join.EndOffsets", lambda *_: offsets)
     join = PolicyJoin(None, configuration("localhost:9092", Path("/tmp"), "bala-join"))  # type: ignore[arg-type]
 

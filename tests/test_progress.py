@@ -3,10 +3,10 @@ import logging
 import pytest
 
 from balajoin.compute.statistics import NodeStatistics
-from balajoin.log_limit import LogLimit
 from balajoin.observe.log import log_batch
 from balajoin.observe.report import BatchReport
 from balajoin.routing.statistics import SourceStatistics
+from balajoin.service.log_limit import LogLimit
 from progress_data import ended, read
 
 

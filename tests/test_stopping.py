@@ -15,9 +15,9 @@ DRIVER = """
 import logging, os, pathlib, sys, time
 from balajoin.spark.jars import default_cache
 from balajoin.observe.log import log_batch
-from balajoin.service import until_stopped
+from balajoin.service.run import until_stopped
 from balajoin.spark.session import create_session
-from balajoin.stopping import StopRequests
+from balajoin.service.stopping import StopRequests
 
 folder = pathlib.Path(sys.argv[1])
 logging.basicConfig(level=logging.INFO)

@@ -14,7 +14,7 @@ from balajoin.config.loading import lines_in, load, with_lines
 from balajoin.config.models import Config
 from balajoin.config.redaction import RedactingFormatter, Redactor
 from balajoin.errors import BalaJoinError, ConfigError, Problem
-from balajoin.log_limit import LogLimit
+from balajoin.service.log_limit import LogLimit
 from balajoin.spark.jars import default_cache
 
 _DONE, _FAILED, _WRONG_CONFIG, _INTERRUPTED = 0, 1, 2, 130
@@ -87,13 +87,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(order: _Order) -> int:
-    from balajoin import service
+    from balajoin.service.run import run
 
-    return service.run(order.config, order.path, cache=order.cache, verbose=order.verbose)
+    return run(order.config, order.path, cache=order.cache, verbose=order.verbose)
 
 
 def _check(order: _Order) -> int:
-    from balajoin import check
+    from balajoin.service import check
 
     problems = check.check(order.config, order.path, cache=order.cache)
     if problems:

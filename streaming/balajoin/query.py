@@ -5,7 +5,6 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.state import GroupStateTimeout
 
-from balajoin import quiet
 from balajoin.checkpoints import seed as seeds
 from balajoin.compute.processor import JOINED, NodeProcessor
 from balajoin.config.models import JoinSettings, Kafka, Stream
@@ -21,6 +20,7 @@ from balajoin.kafka import client_options, compaction, topics
 from balajoin.kafka.producer import Publisher
 from balajoin.observe import observed
 from balajoin.routing.router import ROUTED, STATE, Router
+from balajoin.service import idle_ticks
 from balajoin.spark.partitions import SHUFFLE_PARTITIONS
 
 _REQUIRED_CONF = {
@@ -123,5 +123,5 @@ def join(
         .transformWithStateInPandas(processor, JOINED, "append", "none", initialState=seed.first_states())
     )
     if settings.type != "inner":
-        quiet.keep_time(spark, settings, publisher)
+        idle_ticks.keep_time(spark, settings, publisher)
     return results.named(observed.nodes(joined), probe_types, build_types, settings.type)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pyspark.sql import SparkSession
 
-from balajoin import service
 from balajoin.config.models import Config
 from balajoin.demo.end_offsets import EndOffsets
 from balajoin.demo.picture import JoinPicture
@@ -14,6 +13,7 @@ from balajoin.kafka import topics
 from balajoin.kafka.client_options import librdkafka_options
 from balajoin.observe.live.moment import Moment
 from balajoin.observe.live.telling import Telling
+from balajoin.service.run import start
 
 _STALLED_AFTER_S = 180.0
 
@@ -21,7 +21,7 @@ _STALLED_AFTER_S = 180.0
 class PolicyJoin:
     def __init__(self, spark: SparkSession, config: Config, listeners: Sequence[Callable[[Moment], None]] = ()) -> None:
         self.config = config
-        self.query = service.start(spark, config)
+        self.query = start(spark, config)
         self.watch = Watch(
             self.query, config.join.nodes, (config.probe.topic, config.build.topic), Telling.of(config, listeners)
         )

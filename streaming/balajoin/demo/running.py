@@ -18,8 +18,8 @@ from balajoin.embedded.workload import Event
 from balajoin.errors import BalaJoinError
 from balajoin.kafka.client_options import librdkafka_options
 from balajoin.observe.live.moment import Moment
+from balajoin.service.stopping import Interrupted, StopRequests, finish_batch_and_stop
 from balajoin.spark.failures import Place, explain, trace_of
-from balajoin.stopping import Interrupted, StopRequests, finish_batch_and_stop
 
 _DONE, _INTERRUPTED = 0, 130
 

@@ -16,10 +16,10 @@ from balajoin.demo.scenario import NAME, NODES, POLICIES, configuration, spark_c
 from balajoin.embedded import EmbeddedKafka
 from balajoin.errors import KafkaError
 from balajoin.kafka import topics
+from balajoin.service.stopping import Interrupted
 from balajoin.spark import java
 from balajoin.spark.jars import fetch
 from balajoin.spark.session import create_session
-from balajoin.stopping import Interrupted
 
 StopIfAsked = Callable[[], None]
 """Raises once the user wants the end."""

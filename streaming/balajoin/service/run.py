@@ -15,10 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from balajoin.check import missing_topics
 from balajoin.checkpoints.files import Folder
 from balajoin.checkpoints.lock import sole_user
-from balajoin.clock import ClockWatch
 from balajoin.config.models import Config
 from balajoin.errors import BalaJoinError, ConfigError
 from balajoin.kafka import compaction, rights, topic_ids, topics
@@ -29,10 +27,12 @@ from balajoin.observe.live.telling import Telling
 from balajoin.observe.log import log_batch
 from balajoin.observe.metrics.serving import served
 from balajoin.observe.report import Listener, Reports
+from balajoin.service.check import missing_topics
+from balajoin.service.clock import ClockWatch
+from balajoin.service.stopping import Interrupted, StopRequests, finish_batch_and_stop
 from balajoin.spark.failures import JVM_GONE, Place, explain, is_refusal, trace_of
 from balajoin.spark.jars import default_cache
 from balajoin.spark.session import create_session
-from balajoin.stopping import Interrupted, StopRequests, finish_batch_and_stop
 
 _logger = logging.getLogger(__name__)
 _POLL_S = 0.2
