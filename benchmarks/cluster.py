@@ -19,8 +19,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from balajoin.compute.batch import Inputs
-from balajoin.compute.join import Arrival, Node
-from balajoin.control.records import HEADER, Shipment, Signal, Stamp, read_part, shipment_records, signal_record
+from balajoin.compute.node import Arrival, Node
+from balajoin.control.encoding import HEADER, Shipment, Signal, Stamp, read_part, shipment_records, signal_record
 from balajoin.core.blocks import ROWS, longs
 from balajoin.core.hashing import home
 from balajoin.core.sides import SECTIONS, Side, side_of

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from balajoin.compute.lonely import marks
-from balajoin.control.records import (
+from balajoin.compute.unmatched import marks
+from balajoin.control.encoding import (
     Grant,
     Report,
     Shipment,

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from balajoin.compute.batch import Inputs
 from balajoin.compute.guest import Guest
-from balajoin.compute.join import Arrival, Node
-from balajoin.control.records import Shipment, read_part, shipment_records, wake_up_record
+from balajoin.compute.node import Arrival, Node
+from balajoin.control.encoding import Shipment, read_part, shipment_records, wake_up_record
 from balajoin.control.tail import _line, describe_part, describe_signal
 from balajoin.core import blocks
 from balajoin.core.blocks import EARLIEST_US, LATEST_US, ROWS, decode, encode

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from balajoin.compute.join import Arrival, Node
-from balajoin.control.records import Signal
+from balajoin.compute.node import Arrival, Node
+from balajoin.control.encoding import Signal
 from balajoin.core import codec
 from balajoin.core.codec import refusing_damage
 from balajoin.core.sides import SIDES

@@ -14,9 +14,9 @@ import pytest
 from balajoin.compute import batch as batch_module
 from balajoin.compute import cache_folder, processor
 from balajoin.compute.cache_folder import PrivateFolder, node_folder, place
-from balajoin.compute.join import Arrival, Node
+from balajoin.compute.node import Arrival, Node
 from balajoin.compute.processor import NodeProcessor
-from balajoin.control.records import Stamp
+from balajoin.control.encoding import Stamp
 from balajoin.core.sides import SIDES
 from balajoin.core.spec import JoinSpec, SideTopics
 from balajoin.spark import worker

@@ -28,9 +28,9 @@ from balajoin.checkpoints.leftovers import Entry
 from balajoin.checkpoints.rehome import Rescale
 from balajoin.compute.batch import Inputs
 from balajoin.compute.head import HEAD
-from balajoin.compute.join import Arrival, Node
-from balajoin.control import records
-from balajoin.control.records import Stamp, read_signal, report_records, shipment_records, signal_record
+from balajoin.compute.node import Arrival, Node
+from balajoin.control import encoding
+from balajoin.control.encoding import Stamp, read_signal, report_records, shipment_records, signal_record
 from balajoin.core.hashing import home, homes
 from balajoin.core.matrix import matrix
 from balajoin.core.sides import SECTIONS, SIDES, Side, side_of
@@ -136,7 +136,7 @@ class Topics:
 
 
 def replica_records(to: int, written) -> list[tuple[int, Record]]:
-    return [(to, Record("replica", dict(record.headers)[records.HEADER].decode(), record.value)) for record in written]
+    return [(to, Record("replica", dict(record.headers)[encoding.HEADER].decode(), record.value)) for record in written]
 
 
 def as_of_version_1(record: Record) -> Record:
@@ -481,7 +481,7 @@ class Cluster:
         owing = any(number < HEAD for state in gathered for number in state)
         event(f"rescaled, with results on their way: {owing}")
         if owing:
-            wake_up = Record("signal", records.wake_up_record().value.decode(), None)
+            wake_up = Record("signal", encoding.wake_up_record().value.decode(), None)
             self.topics.written.extend((node, wake_up) for node in range(nodes))
 
     def rescaled(self, source: Source) -> Source:
@@ -732,5 +732,5 @@ def test_no_pair_is_lost_or_repeated_when_attempts_at_a_batch_differ(type_, data
 
 def play(schedule: Schedule) -> None:
     with tempfile.TemporaryDirectory(dir=MEMORY_DISK) as folder, ExitStack() as stack:
-        stack.enter_context(patch.object(records, "_MAX_PART_BYTES", schedule.part_bytes))
+        stack.enter_context(patch.object(encoding, "_MAX_PART_BYTES", schedule.part_bytes))
         Cluster(schedule, Path(folder)).run()

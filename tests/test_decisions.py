@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from balajoin.compute.join import Arrival, Node
-from balajoin.control.records import (
+from balajoin.compute.node import Arrival, Node
+from balajoin.control.encoding import (
     HEADER,
     Part,
     Report,

@@ -13,7 +13,7 @@ import pytest
 import balajoin
 from balajoin.compute.batch import Inputs
 from balajoin.compute.guest import Guest
-from balajoin.control.records import Part
+from balajoin.control.encoding import Part
 from balajoin.core import codec
 from balajoin.core.blocks import ROWS, decode
 from balajoin.errors import BlockError, StateError

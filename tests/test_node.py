@@ -14,8 +14,8 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from balajoin.compute import join, pairs, store
-from balajoin.compute.join import Arrival, LateRows, Node
+from balajoin.compute import node, pairs, store
+from balajoin.compute.node import Arrival, LateRows, Node
 from balajoin.compute.pairs import PAIRS
 from balajoin.core import blocks
 from balajoin.core.blocks import ROWS
@@ -224,7 +224,7 @@ def test_every_pair_is_found_once_whatever_happens(schedule):
         stack.enter_context(patch.object(pairs, "_MAX_PAIRS", schedule.pairs_at_once))
         stack.enter_context(patch.object(store, "_FANOUT", schedule.fanout))
         small = lambda tables: blocks.pieces(tables, schedule.piece_bytes)  # noqa: E731
-        stack.enter_context(patch.object(join, "pieces", small))
+        stack.enter_context(patch.object(node, "pieces", small))
         Model(schedule, Path(folder)).run()
 
 

@@ -18,7 +18,7 @@ from balajoin.checkpoints.display import as_json, tables
 from balajoin.checkpoints.summary import Summary
 from balajoin.compute import head
 from balajoin.compute.head import HEAD
-from balajoin.compute.join import Node
+from balajoin.compute.node import Node
 from balajoin.config.loading import load
 from balajoin.config.models import Config
 from balajoin.config.pins import agreed, pins, refuse_others, shown

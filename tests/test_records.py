@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balajoin.control import records
-from balajoin.control.records import (
+from balajoin.control import encoding
+from balajoin.control.encoding import (
     HEADER,
     ForeignRecordError,
     Grant,
@@ -77,7 +77,7 @@ def test_a_person_can_read_a_signal():
 
 
 def test_a_report_and_a_tick_are_read_as_they_were_written(monkeypatch):
-    monkeypatch.setattr(records, "_MAX_PART_BYTES", 10_000)
+    monkeypatch.setattr(encoding, "_MAX_PART_BYTES", 10_000)
     rows = [Row(b"", n, b"", 0, n) for n in range(1000)]
     written = list(report_records(STAMP, Report(2, 5, [table(rows)])))
     assert len(written) > 1
@@ -95,7 +95,7 @@ def test_a_report_and_a_tick_are_read_as_they_were_written(monkeypatch):
     assert not is_tick(signal_record(STAMP, 3, Signal(1, 2, 3)).value.decode())
 
 
-def parts_of(shipment: Shipment) -> list[records.Part]:
+def parts_of(shipment: Shipment) -> list[encoding.Part]:
     return [
         read_part(dict(record.headers)[HEADER].decode(), record.value) for record in shipment_records(STAMP, shipment)
     ]
@@ -103,7 +103,7 @@ def parts_of(shipment: Shipment) -> list[records.Part]:
 
 def test_a_shipment_is_split_into_records_that_a_broker_takes(monkeypatch):
     rows = [Row(b"k", n, b"v" * 100, 0, n) for n in range(1000)]
-    monkeypatch.setattr(records, "_MAX_PART_BYTES", 10_000)
+    monkeypatch.setattr(encoding, "_MAX_PART_BYTES", 10_000)
     grants = [Grant(1, 2), Grant(3, 4, True)]
     written = list(shipment_records(STAMP, Shipment(0, 1, [table(rows)], grants, [1, 3])))
     assert len(written) > 10

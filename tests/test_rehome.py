@@ -13,7 +13,7 @@ from balajoin.checkpoints.lock import sole_user
 from balajoin.checkpoints.rehome import Rescale
 from balajoin.checkpoints.seed import Seed
 from balajoin.compute.head import HEAD
-from balajoin.compute.join import Node
+from balajoin.compute.node import Node
 from balajoin.compute.store import with_shelf
 from balajoin.core.hashing import homes
 from balajoin.core.spec import JoinSpec

@@ -8,9 +8,19 @@ import pytest
 
 from balajoin.compute.guest import ASK_AGAIN_AFTER, Guest
 from balajoin.compute.home import Home
-from balajoin.compute.join import Arrival, Node
+from balajoin.compute.node import Arrival, Node
 from balajoin.compute.store import BlockStore
-from balajoin.control.records import ANY_PLAN, HEADER, Grant, Part, Shipment, Signal, Stamp, read_part, shipment_records
+from balajoin.control.encoding import (
+    ANY_PLAN,
+    HEADER,
+    Grant,
+    Part,
+    Shipment,
+    Signal,
+    Stamp,
+    read_part,
+    shipment_records,
+)
 from balajoin.core.hashing import home
 from balajoin.core.spec import JoinSpec
 from oracle import Row

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balajoin.control.announcements import ANNOUNCED, announced_places
-from balajoin.control.records import Stamp, read_signal
+from balajoin.control.encoding import Stamp, read_signal
 from balajoin.core import codec
 from balajoin.core.blocks import decode, encode, longs
 from balajoin.core.event_time import BEGINNING

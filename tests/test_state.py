@@ -17,7 +17,7 @@ from balajoin.checkpoints.display import as_json, tables
 from balajoin.checkpoints.reading import Input, Offsets
 from balajoin.checkpoints.summary import Described, Describer, Summary, node_summaries, source_summary
 from balajoin.compute.head import HEAD
-from balajoin.compute.join import Node
+from balajoin.compute.node import Node
 from balajoin.compute.store import with_shelf
 from balajoin.core.blocks import BlockError
 from balajoin.core.sides import SIDES

@@ -11,7 +11,7 @@ from balajoin.config.models import JoinSettings, Kafka, Stream
 from balajoin.config.pins import pins
 from balajoin.config.redaction import SECRET_NAMES
 from balajoin.control import streams
-from balajoin.control.records import wake_up_record
+from balajoin.control.encoding import wake_up_record
 from balajoin.core.sides import Side
 from balajoin.core.spec import JoinSpec, SideTopics
 from balajoin.edge import given_keys, intake, results
@@ -43,12 +43,12 @@ def join(
     checkpoint: str | None = None,
     hash_bits: int = 64,
 ) -> DataFrame:
-    """The continuous interval join of two topics, as an ordinary streaming DataFrame (columns: see `results`).
+    """The continuous interval join of two topics, as an ordinary streaming DataFrame (columns: see `edge.results`).
 
     Sets what the operators need on the session: `spark.sql.shuffle.partitions` becomes `settings.nodes`. If that is
-    changed before the query is started, the query refuses to run: see `partitions`. `cache_dir` is a folder on each
-    executor's own disk, its temporary folder by default. `checkpoint` is the query's, and needed if `balajoin rescale`
-    wrote it. `hash_bits` below 64 forces hash collisions, for tests.
+    changed before the query is started, the query refuses to run: see `spark.partitions`. `cache_dir` is a folder on
+    each executor's own disk, its temporary folder by default. `checkpoint` is the query's, and needed if `balajoin
+    rescale` wrote it. `hash_bits` below 64 forces hash collisions, for tests.
     """
     for name, value in _REQUIRED_CONF.items():
         spark.conf.set(name, value)

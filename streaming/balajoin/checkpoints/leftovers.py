@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from balajoin.compute import head, index, pairs
 from balajoin.compute.home import in_fragment
-from balajoin.compute.lonely import Mask, marks, positions
 from balajoin.compute.pairs import PAIRS
 from balajoin.compute.store import shelf_of, with_shelf
+from balajoin.compute.unmatched import Mask, marks, positions
 from balajoin.core.blocks import concat, decode, longs, pieces
 from balajoin.core.event_time import BEGINNING
 from balajoin.core.hashing import homes

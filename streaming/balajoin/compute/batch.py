@@ -10,10 +10,10 @@ import pandas as pd
 import pyarrow as pa
 
 from balajoin.compute.head import HEAD
-from balajoin.compute.join import Arrival, Node
+from balajoin.compute.node import Arrival, Node
 from balajoin.compute.pairs import PAIRS
 from balajoin.control.announcements import ANNOUNCED, announced_places, announced_signals
-from balajoin.control.records import (
+from balajoin.control.encoding import (
     ForeignRecordError,
     Part,
     Report,

@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balajoin.control.records import ForeignRecordError, Grant, Part, Shipment, Signal, check_times
+from balajoin.control.encoding import ForeignRecordError, Grant, Part, Shipment, Signal, check_times
 from balajoin.core.blocks import concat, decode, longs
 from balajoin.core.codec import whole
 from balajoin.core.event_time import BEGINNING

@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from balajoin.compute.store import BlockStore
-from balajoin.control.records import Grant, Lease, Shipment, Signal
+from balajoin.control.encoding import Grant, Lease, Shipment, Signal
 from balajoin.core.blocks import longs
 from balajoin.core.codec import whole
 from balajoin.core.event_time import BEGINNING

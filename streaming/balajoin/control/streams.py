@@ -7,7 +7,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from balajoin.config.models import Kafka
-from balajoin.control.records import HEADER
+from balajoin.control.encoding import HEADER
 from balajoin.edge import intake
 from balajoin.spark.labels import node_labels
 

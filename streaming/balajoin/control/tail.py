@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka import KafkaError as ClientError
 
 from balajoin.config.models import Kafka
-from balajoin.control.records import (
+from balajoin.control.encoding import (
     HEADER,
     ForeignRecordError,
     is_report,

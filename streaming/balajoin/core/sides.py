@@ -11,7 +11,7 @@ SECTIONS: tuple[Section, ...] = ("probe", "build", "fragment")
 
 Shelf = Literal["probe", "build", "fragment", "lonely_probe", "lonely_build", "met_probe", "met_build", "overdue_build"]
 SHELVES: tuple[Shelf, ...] = get_args(Shelf)
-"""Where a node keeps rows; their order is part of the state's format. For those beside the sections, see `lonely`."""
+"""Where a node keeps rows; their order is part of the state's format. See `unmatched` for those beside the sections."""
 
 
 def side_of(section: Section) -> Side:

@@ -1,4 +1,4 @@
-"""What a node has to know of the join. Imports nothing heavy: see `processor`."""
+"""What a node has to know of the join. Imports nothing heavy: see `compute.processor`."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal

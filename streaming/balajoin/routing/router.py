@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from balajoin.control.announcements import ANNOUNCED, announcement
-from balajoin.control.records import Stamp, signal_record
+from balajoin.control.encoding import Stamp, signal_record
 from balajoin.core.blocks import ROWS, SENT_BLOCK_BYTES, decode, encode, pieces
 from balajoin.core.hashing import home
 from balajoin.core.sides import SECTIONS, SIDES, side_of

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balajoin.control.records import Lease, Signal, shown_key
+from balajoin.control.encoding import Lease, Signal, shown_key
 from balajoin.core import codec
 from balajoin.core.blocks import concat, longs, partition_by
 from balajoin.core.codec import whole

@@ -5,7 +5,7 @@ from functools import cache
 
 from pyspark import TaskContext
 
-from balajoin.control.records import Stamp
+from balajoin.control.encoding import Stamp
 
 
 @cache

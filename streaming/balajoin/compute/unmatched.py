@@ -4,7 +4,7 @@ A row that has no match when it comes goes to its side's `lonely` shelf. When it
 goes to the `met` shelf: what is stored is never written again. Once the watermark has passed the last time at which a
 match could come, a lonely row without a mark is *decided* to be alone, and meets nobody any more.
 
-Build rows are decided by their home. A guest that finds a match for a replica reports it there: see `Lonely.marks`.
+Build rows are decided by their home. A guest that finds a match for a replica reports it there: see `marks`.
 """
 
 from collections.abc import Callable, Iterator, Mapping

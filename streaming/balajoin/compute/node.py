@@ -2,7 +2,7 @@
 
 Rows are joined in the order they are taken in, each against what is stored of the other side, and stored then: so every
 pair meets exactly once, whichever of its rows came first, in one batch or in two. What counts as a result is up to the
-join's type; who has met nobody yet is kept apart where that matters: see `lonely`.
+join's type; who has met nobody yet is kept apart where that matters: see `unmatched`.
 """
 
 import re
@@ -21,12 +21,12 @@ from balajoin.compute import head, owed, pairs
 from balajoin.compute.cache_folder import node_folder, remove_abandoned
 from balajoin.compute.guest import ASK_AGAIN_AFTER, Guest
 from balajoin.compute.home import Home
-from balajoin.compute.lonely import Held, Lonely, Mask, Numbers, marks, positions
-from balajoin.compute.matching import Found, find
+from balajoin.compute.matches import Found, find
 from balajoin.compute.statistics import NodeStatistics
 from balajoin.compute.store import BlockStore, Durable
+from balajoin.compute.unmatched import Held, Lonely, Mask, Numbers, marks, positions
 from balajoin.config.pins import agreed
-from balajoin.control.records import ANY_PLAN, Part, Report, Shipment, Signal, Stamp
+from balajoin.control.encoding import ANY_PLAN, Part, Report, Shipment, Signal, Stamp
 from balajoin.core.blocks import concat, longs, pieces
 from balajoin.core.codec import whole, whole_or_none
 from balajoin.core.event_time import BEGINNING, ActivityClock, Past, Watermark, advance_both

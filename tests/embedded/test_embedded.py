@@ -12,7 +12,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from balajoin.embedded import EmbeddedKafka, embedded
+from balajoin.embedded import EmbeddedKafka
+from balajoin.embedded import broker as broker_module
 from balajoin.embedded.ports import free_ports
 from balajoin.errors import SetupError
 from balajoin.spark.jars import default_cache, fetch
@@ -128,7 +129,7 @@ def test_a_port_lost_before_the_first_start_is_replaced(
     offered = [free_ports(3), free_ports(3)]
     with listen(offered[0][0]):
         remaining = iter(offered)
-        monkeypatch.setattr(embedded, "free_ports", lambda count: next(remaining))
+        monkeypatch.setattr(broker_module, "free_ports", lambda count: next(remaining))
         with EmbeddedKafka(tmp_path, broker_jars) as started:
             assert port_of(started.bootstrap_servers) == offered[1][0]
             create_topic(started, "works")
