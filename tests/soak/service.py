@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from balajoin.embedded.child import Child
+from balajoin.spark.child import Child
 
 _ERROR = re.compile(r"^(?:balajoin: |\S+ has \d+ problems?:\n)[\s\S]*", re.M)
 _PATIENCE_S = 180

@@ -15,10 +15,10 @@ from typing import IO, NamedTuple, Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from balajoin.embedded.child import Child
 from balajoin.embedded.ports import free_ports
 from balajoin.errors import SetupError
 from balajoin.spark import java
+from balajoin.spark.child import Child
 from balajoin.spark.files import kafka_file
 
 _CLUSTER_ID = "YmFsYWpvaW4tYnJva2VyLQ"

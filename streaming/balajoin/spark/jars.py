@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from balajoin.embedded.child import Child
 from balajoin.errors import SetupError
 from balajoin.spark import java
+from balajoin.spark.child import Child
 from balajoin.spark.files import kafka_file
 
 JarSet = Literal["connector", "broker"]

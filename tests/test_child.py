@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from balajoin.embedded.child import Child
+from balajoin.spark.child import Child
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_missing_command_is_an_exit_code(log: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent died")
 def test_is_not_started_for_a_parent_that_is_gone(log: Path) -> None:
-    from balajoin.embedded import child
+    from balajoin.spark import child
 
     starter = Path(child.__file__).with_name("_die_with_parent.py")
     with log.open("wb") as output:
