@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 from balajoin.compute.batch import Inputs
 from balajoin.compute.node import Arrival, Node
-from balajoin.control.encoding import HEADER, Shipment, Signal, Stamp, read_part, shipment_records, signal_record
+from balajoin.control.encoding import HEADER, read_part, shipment_records, signal_record
 from balajoin.core.blocks import ROWS, longs
 from balajoin.core.hashing import home
+from balajoin.core.messages import Shipment, Signal, Stamp
 from balajoin.core.sides import SECTIONS, Side, side_of
 from balajoin.core.spec import JoinSpec
 from balajoin.embedded.workload import zipf_keys

@@ -10,19 +10,10 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from balajoin.compute.unmatched import marks
-from balajoin.control.encoding import (
-    Grant,
-    Report,
-    Shipment,
-    Signal,
-    Stamp,
-    report_records,
-    shipment_records,
-    signal_record,
-    tick_record,
-)
+from balajoin.control.encoding import report_records, shipment_records, signal_record, tick_record
 from balajoin.core.blocks import ROWS, encode
 from balajoin.core.hashing import home
+from balajoin.core.messages import Grant, Report, Shipment, Signal, Stamp
 from balajoin.core.spec import JoinSpec, JoinType
 from oracle import Row
 from strategies import SECOND, hash_of, table

@@ -6,7 +6,8 @@ import pytest
 
 from balajoin.control import announcements
 from balajoin.control.announcements import announced_places, announced_signals, announcement
-from balajoin.control.encoding import Signal, Stamp, signal_record
+from balajoin.control.encoding import signal_record
+from balajoin.core.messages import Signal, Stamp
 from balajoin.errors import KafkaError
 from balajoin.kafka.producer import Place, Publisher
 from balajoin.observe.report import BatchReport

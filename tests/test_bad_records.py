@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from balajoin.compute.batch import Inputs
 from balajoin.compute.guest import Guest
 from balajoin.compute.node import Arrival, Node
-from balajoin.control.encoding import Shipment, read_part, shipment_records, wake_up_record
+from balajoin.control.encoding import read_part, shipment_records, wake_up_record
 from balajoin.control.tail import _line, describe_part, describe_signal
 from balajoin.core import blocks
 from balajoin.core.blocks import EARLIEST_US, LATEST_US, ROWS, decode, encode
 from balajoin.core.hashing import home
+from balajoin.core.messages import Shipment
 from balajoin.core.sides import SIDES
 from balajoin.errors import BlockError
 from hostile import (

@@ -13,9 +13,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from balajoin.compute.node import Arrival, Node
-from balajoin.control.encoding import Signal
 from balajoin.core import codec
 from balajoin.core.codec import refusing_damage
+from balajoin.core.messages import Signal
 from balajoin.core.sides import SIDES
 from balajoin.errors import StateError
 from balajoin.routing import policies

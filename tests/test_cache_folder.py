@@ -16,7 +16,7 @@ from balajoin.compute import cache_folder, processor
 from balajoin.compute.cache_folder import PrivateFolder, node_folder, place
 from balajoin.compute.node import Arrival, Node
 from balajoin.compute.processor import NodeProcessor
-from balajoin.control.encoding import Stamp
+from balajoin.core.messages import Stamp
 from balajoin.core.sides import SIDES
 from balajoin.core.spec import JoinSpec, SideTopics
 from balajoin.spark import worker

@@ -30,9 +30,10 @@ from balajoin.compute.batch import Inputs
 from balajoin.compute.head import HEAD
 from balajoin.compute.node import Arrival, Node
 from balajoin.control import encoding
-from balajoin.control.encoding import Stamp, read_signal, report_records, shipment_records, signal_record
+from balajoin.control.encoding import read_signal, report_records, shipment_records, signal_record
 from balajoin.core.hashing import home, homes
 from balajoin.core.matrix import matrix
+from balajoin.core.messages import Stamp
 from balajoin.core.sides import SECTIONS, SIDES, Side, side_of
 from balajoin.core.spec import JoinSpec, JoinType
 from balajoin.routing import policies

@@ -9,18 +9,9 @@ from pathlib import Path
 import pytest
 
 from balajoin.compute.node import Arrival, Node
-from balajoin.control.encoding import (
-    HEADER,
-    Part,
-    Report,
-    Signal,
-    Stamp,
-    read_part,
-    read_report,
-    report_records,
-    shipment_records,
-)
+from balajoin.control.encoding import HEADER, read_part, read_report, report_records, shipment_records
 from balajoin.core.hashing import home as home_of
+from balajoin.core.messages import Part, Report, Signal, Stamp
 from balajoin.core.sides import SIDES, Side
 from balajoin.core.spec import JoinSpec, JoinType
 from oracle import Row

@@ -13,9 +13,9 @@ import pytest
 import balajoin
 from balajoin.compute.batch import Inputs
 from balajoin.compute.guest import Guest
-from balajoin.control.encoding import Part
 from balajoin.core import codec
 from balajoin.core.blocks import ROWS, decode
+from balajoin.core.messages import Part
 from balajoin.errors import BlockError, StateError
 from hostile import EMPTY_ROW, NODES, NOW, ROWS_OF_0, STAMP, sealed, stream
 

@@ -9,12 +9,6 @@ from hypothesis import strategies as st
 from balajoin.control import encoding
 from balajoin.control.encoding import (
     HEADER,
-    ForeignRecordError,
-    Grant,
-    Report,
-    Shipment,
-    Signal,
-    Stamp,
     is_report,
     is_tick,
     read_part,
@@ -27,6 +21,7 @@ from balajoin.control.encoding import (
     tick_record,
 )
 from balajoin.core.blocks import decode
+from balajoin.core.messages import ForeignRecordError, Grant, Report, Shipment, Signal, Stamp
 from oracle import Row
 from strategies import rows_of, table
 

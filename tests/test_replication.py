@@ -10,18 +10,9 @@ from balajoin.compute.guest import ASK_AGAIN_AFTER, Guest
 from balajoin.compute.home import Home
 from balajoin.compute.node import Arrival, Node
 from balajoin.compute.store import BlockStore
-from balajoin.control.encoding import (
-    ANY_PLAN,
-    HEADER,
-    Grant,
-    Part,
-    Shipment,
-    Signal,
-    Stamp,
-    read_part,
-    shipment_records,
-)
+from balajoin.control.encoding import HEADER, read_part, shipment_records
 from balajoin.core.hashing import home
+from balajoin.core.messages import ANY_PLAN, Grant, Part, Shipment, Signal, Stamp
 from balajoin.core.spec import JoinSpec
 from oracle import Row
 from strategies import SECOND, Memory, hash_of, results_of, table

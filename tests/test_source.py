@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balajoin.control.announcements import ANNOUNCED, announced_places
-from balajoin.control.encoding import Stamp, read_signal
+from balajoin.control.encoding import read_signal
 from balajoin.core import codec
 from balajoin.core.blocks import decode, encode, longs
 from balajoin.core.event_time import BEGINNING
 from balajoin.core.hashing import home, homes
+from balajoin.core.messages import Stamp
 from balajoin.errors import StateError
 from balajoin.kafka.producer import Record
 from balajoin.routing import policies, router

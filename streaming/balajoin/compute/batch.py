@@ -14,11 +14,6 @@ from balajoin.compute.node import Arrival, Node
 from balajoin.compute.pairs import PAIRS
 from balajoin.control.announcements import ANNOUNCED, announced_places, announced_signals
 from balajoin.control.encoding import (
-    ForeignRecordError,
-    Part,
-    Report,
-    Signal,
-    Stamp,
     is_report,
     is_tick,
     read_part,
@@ -33,6 +28,7 @@ from balajoin.control.rejects import late_records
 from balajoin.core import blocks
 from balajoin.core.codec import refusing_damage
 from balajoin.core.hashing import home
+from balajoin.core.messages import ForeignRecordError, Part, Report, Signal, Stamp
 from balajoin.core.spec import JoinSpec, SideTopics
 from balajoin.kafka.producer import Place, Publisher, size
 from balajoin.spark.worker import settle

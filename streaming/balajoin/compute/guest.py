@@ -14,11 +14,11 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balajoin.control.encoding import ForeignRecordError, Grant, Part, Shipment, Signal, check_times
 from balajoin.core.blocks import concat, decode, longs
 from balajoin.core.codec import whole
 from balajoin.core.event_time import BEGINNING
 from balajoin.core.hashing import homes
+from balajoin.core.messages import ForeignRecordError, Grant, Part, Shipment, Signal, check_times
 from balajoin.errors import BlockError
 
 # A signal is answered within two batches. If the answer has not come by then, it is lost, and the guest asks again: at

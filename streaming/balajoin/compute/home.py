@@ -14,12 +14,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from balajoin.compute.store import BlockStore
-from balajoin.control.encoding import Grant, Lease, Shipment, Signal
 from balajoin.core.blocks import longs
 from balajoin.core.codec import whole
 from balajoin.core.event_time import BEGINNING
 from balajoin.core.hashing import home
 from balajoin.core.matrix import fragment_of, matrix
+from balajoin.core.messages import Grant, Lease, Shipment, Signal
 
 
 @dataclass

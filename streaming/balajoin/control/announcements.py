@@ -12,7 +12,8 @@ from functools import lru_cache
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka import KafkaError as ClientError
 
-from balajoin.control.encoding import ForeignRecordError, Signal, Stamp, read_signal
+from balajoin.control.encoding import read_signal
+from balajoin.core.messages import ForeignRecordError, Signal, Stamp
 from balajoin.errors import KafkaError
 from balajoin.kafka.client_options import SILENT
 from balajoin.kafka.producer import Place

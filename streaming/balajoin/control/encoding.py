@@ -6,14 +6,22 @@ begun under one plan and finished under another, only what the second one wrote 
 """
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
 
-import pyarrow as pa
-
-from balajoin.core.blocks import EARLIEST_US, LATEST_US, concat, decode, encode, longs, pieces
+from balajoin.core.blocks import LATEST_US, concat, decode, encode, pieces
+from balajoin.core.messages import (
+    ForeignRecordError,
+    Grant,
+    Part,
+    Report,
+    Shipment,
+    Signal,
+    Stamp,
+    check_times,
+    shown_key,
+)
 from balajoin.errors import BlockError
 from balajoin.kafka.producer import Record
 
@@ -21,116 +29,17 @@ VERSION = 2
 _WITHOUT_PLAN = 1
 """The version whose records do not name the plan."""
 
-ANY_PLAN = "*"
-"""Of records that say the same under every plan: the driver's."""
-
 HEADER = "balajoin"
 """A shipment's own header, in JSON: `kcat -f '%h'` shows it."""
 
 # Kafka's brokers take a megabyte by default; the block's rows are compressed on top.
 _MAX_PART_BYTES = 768 << 10
-_SHOWN_KEY_BYTES = 64
 _MET = "met"
-
-
-Lease = tuple[int, int, bool]
-"""What a signal asks for, and a home grants: hash, node, and whether only a fragment's share of the build rows."""
-
-
-class ForeignRecordError(ValueError):
-    """A record that this join did not write, or that was changed since."""
-
-
-@dataclass(frozen=True)
-class Stamp:
-    """Who wrote a record: `join` is Spark's id of the query, which a checkpoint keeps for life, and when.
-
-    `plan` is drawn anew by each `balajoin.join`. All attempts at a batch under one plan have the same settings and
-    code, and so the same rows on the same nodes. Attempts under two plans may differ in everything.
-    """
-
-    join: str
-    batch: int
-    plan: str = ""
-
-    def may_precede(self, now: "Stamp") -> bool:
-        """Whether a record of this stamp may count in the batch of another one."""
-        return self.join == now.join and self.batch < now.batch
-
-    @property
-    def content(self) -> dict[str, Any]:
-        return {"version": VERSION, "join": self.join, "batch": self.batch, "plan": self.plan}
-
-
-@dataclass(frozen=True)
-class Signal:
-    """To a key's home: `node` gets its probe rows with times up to `until`, and needs its build rows.
-
-    `again`: all that match probe rows from `since` on, even if they were sent before. `key` is one with that hash, for
-    people who read the topic.
-    """
-
-    hash: int
-    node: int
-    until: int
-    fragment: bool = False
-    again: bool = False
-    since: int = 0
-    key: bytes = b""
-
-
-@dataclass(frozen=True)
-class Grant:
-    """The home's promise: whatever build row of this hash reaches it is forwarded, for probe rows up to `until`."""
-
-    hash: int
-    until: int
-    fragment: bool = False
-
-
-@dataclass(frozen=True)
-class Shipment:
-    """From a key's home to a node, all that a batch has for it. Rows of `pulled` hashes may be there already."""
-
-    home: int
-    node: int
-    rows: Sequence[pa.Table] = ()
-    grants: Sequence[Grant] = ()
-    pulled: Sequence[int] = ()
-
-
-@dataclass(frozen=True)
-class Report:
-    """From a guest to a home: build rows of it, without key and value, that have met a match. It may come twice."""
-
-    guest: int
-    home: int
-    rows: Sequence[pa.Table]
-
-
-@dataclass(frozen=True)
-class Part:
-    """One record of a shipment. A task that is tried again ships again, under another `attempt`."""
-
-    stamp: Stamp
-    home: int
-    node: int
-    attempt: str
-    part: int
-    parts: int
-    grants: tuple[Grant, ...]
-    pulled: tuple[int, ...]
-    block: bytes
-
-
-def shown_key(key: bytes) -> str:
-    """For people: as much of it as tells which one it is."""
-    return key[:_SHOWN_KEY_BYTES].decode("utf-8", "backslashreplace")
 
 
 def signal_record(stamp: Stamp, home: int, signal: Signal) -> Record:
     content = {
-        **stamp.content,
+        **_stamped(stamp),
         "home": home,
         "node": signal.node,
         "hash": signal.hash,
@@ -163,7 +72,7 @@ def shipment_records(stamp: Stamp, shipment: Shipment) -> Iterator[Record]:
     attempt = uuid4().hex
     for part, block in enumerate(blocks):
         content = {
-            **stamp.content,
+            **_stamped(stamp),
             "home": shipment.home,
             "node": shipment.node,
             "attempt": attempt,
@@ -197,7 +106,7 @@ def read_part(header: str | None, block: bytes | None) -> Part:
 def report_records(stamp: Stamp, report: Report) -> Iterator[Record]:
     for piece in pieces(report.rows, _MAX_PART_BYTES):
         content = {
-            **stamp.content,
+            **_stamped(stamp),
             "kind": _MET,
             "guest": report.guest,
             "node": report.home,
@@ -215,20 +124,13 @@ def read_report(header: str | None, block: bytes | None) -> tuple[Stamp, Report]
     return _stamp(content), Report(_of(content, "guest", int), _of(content, "node", int), rows)
 
 
-def check_times(tables: Sequence[pa.Table]) -> None:
-    for rows in tables:
-        times = longs(rows, "time")
-        if len(times) and not EARLIEST_US <= times.min() <= times.max() <= LATEST_US:
-            raise ForeignRecordError("times that no edge lets in")
-
-
 def is_report(header: str | None) -> bool:
     return _object(header).get("kind") == _MET
 
 
 def tick_record(stamp: Stamp, now_ms: int) -> Record:
     """To all nodes: nothing has happened, and time goes on."""
-    return Record(None, _json({**stamp.content, "tick_ms": now_ms}), ())
+    return Record(None, _json({**_stamped(stamp), "tick_ms": now_ms}), ())
 
 
 def wake_up_record() -> Record:
@@ -269,6 +171,10 @@ def _object(text: str | None) -> dict[str, Any]:
     if type(version) is not int or version not in (_WITHOUT_PLAN, VERSION):
         raise ForeignRecordError(f"version {repr(version)[:20]}, not {VERSION}")
     return content
+
+
+def _stamped(stamp: Stamp) -> dict[str, Any]:
+    return {"version": VERSION, "join": stamp.join, "batch": stamp.batch, "plan": stamp.plan}
 
 
 def _stamp(content: dict[str, Any]) -> Stamp:

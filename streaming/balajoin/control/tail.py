@@ -10,18 +10,10 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka import KafkaError as ClientError
 
 from balajoin.config.models import Kafka
-from balajoin.control.encoding import (
-    HEADER,
-    ForeignRecordError,
-    is_report,
-    is_tick,
-    read_part,
-    read_report,
-    read_signal,
-    read_tick,
-)
+from balajoin.control.encoding import HEADER, is_report, is_tick, read_part, read_report, read_signal, read_tick
 from balajoin.core.blocks import decode
 from balajoin.core.hashing import shown
+from balajoin.core.messages import ForeignRecordError
 from balajoin.errors import BlockError, KafkaError
 from balajoin.kafka.client_options import librdkafka_options
 from balajoin.kafka.topics import partition_counts

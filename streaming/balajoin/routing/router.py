@@ -9,9 +9,10 @@ from typing import Any
 import pandas as pd
 
 from balajoin.control.announcements import ANNOUNCED, announcement
-from balajoin.control.encoding import Stamp, signal_record
+from balajoin.control.encoding import signal_record
 from balajoin.core.blocks import ROWS, SENT_BLOCK_BYTES, decode, encode, pieces
 from balajoin.core.hashing import home
+from balajoin.core.messages import Stamp
 from balajoin.core.sides import SECTIONS, SIDES, side_of
 from balajoin.kafka.producer import Place, Publisher, Record, size
 from balajoin.routing import policies

@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balajoin.control.encoding import Lease, Signal, shown_key
 from balajoin.core import codec
 from balajoin.core.blocks import concat, longs, partition_by
 from balajoin.core.codec import whole
 from balajoin.core.event_time import BEGINNING
 from balajoin.core.hashing import homes
 from balajoin.core.kernels import kernel
+from balajoin.core.messages import Lease, Signal, shown_key
 from balajoin.core.sides import SECTIONS, SIDES, Section, Side
 from balajoin.routing import policies
 from balajoin.routing.policies import Assignment, Policy

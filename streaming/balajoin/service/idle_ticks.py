@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener, StreamingQueryProgress
 
 from balajoin.config.models import JoinSettings
-from balajoin.control.encoding import ANY_PLAN, Stamp, tick_record
+from balajoin.control.encoding import tick_record
+from balajoin.core.messages import ANY_PLAN, Stamp
 from balajoin.kafka.producer import Publisher
 from balajoin.observe.report import BatchReport
 

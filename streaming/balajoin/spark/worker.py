@@ -5,7 +5,7 @@ from functools import cache
 
 from pyspark import TaskContext
 
-from balajoin.control.encoding import Stamp
+from balajoin.core.messages import Stamp
 
 
 @cache
