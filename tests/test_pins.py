@@ -21,7 +21,8 @@ from balajoin.compute.head import HEAD
 from balajoin.compute.node import Node
 from balajoin.config.loading import load
 from balajoin.config.models import Config
-from balajoin.config.pins import agreed, pins, refuse_others, shown
+from balajoin.config.pinned import pins
+from balajoin.core.pins import agreed, refuse_others, shown
 from balajoin.core.spec import JoinSpec
 from balajoin.errors import StateError
 from balajoin.sinks.marker import Marker, deciding

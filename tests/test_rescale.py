@@ -15,7 +15,7 @@ from balajoin.checkpoints.reading import read
 from balajoin.checkpoints.rescale import change
 from balajoin.checkpoints.summary import summary
 from balajoin.config.models import JoinSettings
-from balajoin.config.pins import pins
+from balajoin.config.pinned import pins
 from balajoin.core.sides import SIDES
 from balajoin.edge import observed
 from balajoin.errors import StateError

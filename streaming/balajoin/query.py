@@ -8,7 +8,7 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 from balajoin.checkpoints import seed as seeds
 from balajoin.compute.processor import JOINED, NodeProcessor
 from balajoin.config.models import JoinSettings, Kafka, Stream
-from balajoin.config.pins import pins
+from balajoin.config.pinned import pins
 from balajoin.config.redaction import SECRET_NAMES
 from balajoin.control import streams
 from balajoin.control.encoding import wake_up_record

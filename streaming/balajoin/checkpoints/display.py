@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from balajoin.checkpoints.summary import NodeSummary, SourceSummary, Summary
-from balajoin.config.pins import shown
+from balajoin.core.pins import shown
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 from balajoin.checkpoints.leftovers import Entry, Leftovers, last_batch
 from balajoin.compute import head, owed
 from balajoin.compute.store import sliced, tagged, with_shelf
-from balajoin.config.pins import agreed
 from balajoin.core.blocks import longs, partition_by, pieces
 from balajoin.core.hashing import homes
+from balajoin.core.pins import agreed
 from balajoin.core.sides import Shelf
 from balajoin.core.spec import JoinSpec
 

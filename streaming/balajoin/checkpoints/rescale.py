@@ -16,7 +16,8 @@ from balajoin.checkpoints.reading import Checkpoint, explained
 from balajoin.checkpoints.rehome import Rescale
 from balajoin.compute import head
 from balajoin.config.models import Config, JoinSettings
-from balajoin.config.pins import pins, refuse_others
+from balajoin.config.pinned import pins
+from balajoin.core.pins import refuse_others
 from balajoin.core.spec import JoinSpec
 from balajoin.errors import StateError
 from balajoin.kafka import topic_ids

@@ -12,7 +12,8 @@ from balajoin.checkpoints.reading import explained, read
 from balajoin.checkpoints.seed import unstarted
 from balajoin.checkpoints.summary import Summary, summary
 from balajoin.config.models import Config
-from balajoin.config.pins import pins, refuse_others, shown
+from balajoin.config.pinned import pins
+from balajoin.core.pins import refuse_others, shown
 from balajoin.spark.session import create_session
 
 _MOST_KEYS = 5

@@ -25,12 +25,12 @@ from balajoin.compute.matches import Found, find
 from balajoin.compute.statistics import NodeStatistics
 from balajoin.compute.store import BlockStore, Durable
 from balajoin.compute.unmatched import Held, Lonely, Mask, Numbers, marks, positions
-from balajoin.config.pins import agreed
 from balajoin.core.blocks import concat, longs, pieces
 from balajoin.core.codec import whole, whole_or_none
 from balajoin.core.event_time import BEGINNING, ActivityClock, Past, Watermark, advance_both
 from balajoin.core.hashing import homes
 from balajoin.core.messages import ANY_PLAN, Part, Report, Shipment, Signal, Stamp
+from balajoin.core.pins import agreed
 from balajoin.core.sides import SECTIONS, SHELVES, SIDES, Section, Shelf, Side, side_of
 from balajoin.core.spec import JoinSpec
 

@@ -4,7 +4,7 @@ import logging
 import re
 from collections.abc import Iterable, Mapping
 
-HIDDEN = "***"
+from balajoin.core.pins import HIDDEN
 
 # Also handed to Spark (spark.redaction.regex), so it keeps to what Java and Python regular expressions share.
 SECRET_NAMES = (

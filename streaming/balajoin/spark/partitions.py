@@ -6,7 +6,7 @@ first start found, whatever the session says later.
 
 from pyspark import TaskContext
 
-from balajoin.config.pins import refuse_others
+from balajoin.core.pins import refuse_others
 from balajoin.errors import StateError
 from balajoin.spark.labels import partition_of
 

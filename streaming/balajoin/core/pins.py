@@ -11,16 +11,11 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-from balajoin.config import durations
-from balajoin.config.redaction import HIDDEN
 from balajoin.errors import StateError
 
-if TYPE_CHECKING:
-    from balajoin.config.models import JoinSettings, Stream
-
-
+HIDDEN = "***"
 # A wider interval would look for rows that have expired. Checkpoints of older versions do not tell theirs.
 _INTERVAL = ("join.before", "join.after")
 
@@ -34,23 +29,6 @@ class HiddenPin:
     def of(cls, expression: str) -> Self:
         salt = secrets.token_hex(16)
         return cls(expression, {"salt": salt, "scrypt": _digest(expression, salt)})
-
-
-def pins(probe: "Stream", build: "Stream", settings: "JoinSettings") -> dict[str, Any]:
-    return {
-        "join.type": settings.type,
-        "join.nodes": settings.nodes,
-        "join.before": durations.format_ms(settings.before_ms),
-        "join.after": durations.format_ms(settings.after_ms),
-        "probe.topic": probe.topic,
-        "build.topic": build.topic,
-        "probe.key": _pinned_key(probe),
-        "build.key": _pinned_key(build),
-    }
-
-
-def _pinned_key(stream: "Stream") -> str | HiddenPin:
-    return HiddenPin.of(stream.key) if stream.is_substituted("key") else stream.key
 
 
 def refuse_others(written: Mapping[str, Any], given: Mapping[str, Any]) -> None:
