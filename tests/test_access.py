@@ -18,13 +18,14 @@ from urllib.request import urlopen
 
 import pytest
 
-from balajoin import cli, service
+from balajoin import cli
 from balajoin.config.loading import load
 from balajoin.config.models import Config, Kafka
 from balajoin.embedded.ports import free_ports
 from balajoin.errors import KafkaError
 from balajoin.kafka import rights, topics
 from balajoin.kafka.client_options import spark_reader_options
+from balajoin.service.run import explained, require_topics, start
 from kafka_data import Sent, everything, send
 from processes import command_line, is_loopback, listening, tree
 from secured import Acl, SecuredBroker, broker_that_asks_for_certificates
@@ -260,7 +261,7 @@ def test_a_missing_right_is_named(shared: Place, setting: str, operation: str) -
     user = shared.new_user(acl for acl in everything_needed if (acl.operation, acl.name) != (operation, topic))
     config = shared.config(user)
     with pytest.raises(KafkaError) as refused:
-        service.require_topics(config, "join.toml")
+        require_topics(config, "join.toml")
     assert str(refused.value) == (
         f"Kafka at {config.kafka.bootstrap_servers} denies user {user} {operation} on topic {topic} ({setting}): "
         "ask for these ACLs"
@@ -275,7 +276,7 @@ def test_a_topic_that_may_not_be_seen_is_not_taken_for_a_missing_one(shared: Pla
     user = shared.new_user(acl for acl in everything_needed if acl.name != hidden)
     config = shared.config(user)
     with pytest.raises(KafkaError, match=rf"Describe on topic {hidden} \(output.topic\), Write on topic {hidden} "):
-        service.require_topics(config, "join.toml")
+        require_topics(config, "join.toml")
     for ask in (topics.existing, topics.partition_counts):
         with pytest.raises(KafkaError, match=f"user {user} may not Describe topic {hidden}: ask for that ACL"):
             ask(config.kafka, [hidden])
@@ -315,7 +316,7 @@ def test_a_right_that_is_taken_away_while_the_service_runs_is_named(
     user = place.new_user(acls)
     config = place.config(user)
     topic = config.topics_by_setting[setting]
-    query = service.start(spark, config)
+    query = start(spark, config)
     try:
         for side in ("clicks", "shows"):
             place.send(side, [(b"k", at(0))])
@@ -326,7 +327,7 @@ def test_a_right_that_is_taken_away_while_the_service_runs_is_named(
         send(place.servers, config.join.control_topic, [Sent(None, b"{}", 0)])
         with pytest.raises(StreamingQueryException) as failed:
             query.awaitTermination(_PATIENCE_S)
-        said = str(service.explained(failed.value, config, "join.toml"))
+        said = str(explained(failed.value, config, "join.toml"))
         assert f"denies user {user} {operation} on topic {topic} ({setting}): ask" in said
         events = [progress.json for progress in query.recentProgress]
         assert events
@@ -344,13 +345,13 @@ def test_a_user_who_may_not_use_transactional_ids_is_told_so(place: Place, spark
     config = place.config(user)
     for side in ("clicks", "shows"):
         place.send(side, [(b"k", at(0))])
-    query = service.start(spark, config)
+    query = start(spark, config)
     try:
         with pytest.raises(StreamingQueryException) as failed:
             query.awaitTermination(_PATIENCE_S)
     finally:
         query.stop()
-    said = str(service.explained(failed.value, config, "join.toml"))
+    said = str(explained(failed.value, config, "join.toml"))
     assert "allow Write and Describe on transactional ids with prefix balajoin-" in said
 
 

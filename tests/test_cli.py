@@ -56,7 +56,7 @@ def failing_run(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
         logging.getLogger("balajoin.service").info("trying with %s", SECRET)
         raise error
 
-    FakeModule(monkeypatch, "service", run=run)
+    FakeModule(monkeypatch, "service.run", run=run)
 
 
 def test_run_hands_over_the_file_and_returns_its_code(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +66,7 @@ def test_run_hands_over_the_file_and_returns_its_code(file: Path, monkeypatch: p
         calls.append((config.output.topic, path, options))
         return 7
 
-    FakeModule(monkeypatch, "service", run=run)
+    FakeModule(monkeypatch, "service.run", run=run)
     monkeypatch.setenv("BALAJOIN_CACHE", "/somewhere")
     assert cli.main(["run", "-c", str(file), "--verbose"]) == 7
     assert calls == [("joined", file, {"cache": default_cache({"BALAJOIN_CACHE": "/somewhere"}), "verbose": True})]
@@ -133,7 +133,7 @@ def test_an_unreadable_file_is_one_problem(
 def test_check_says_that_all_is_good(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    FakeModule(monkeypatch, "check", check=lambda config, path, cache: [])
+    FakeModule(monkeypatch, "service.check", check=lambda config, path, cache: [])
     assert cli.main(["check", "-c", str(file)]) == 0
     assert capsys.readouterr().out == f"{file}: all good\n"
 
@@ -143,7 +143,7 @@ def test_topics_says_what_it_created(
 ) -> None:
     from balajoin.kafka.topics import shapes
 
-    FakeModule(monkeypatch, "topics", shapes=shapes, create_missing=lambda kafka, wanted, replication: ["clicks"])
+    FakeModule(monkeypatch, "kafka.topics", shapes=shapes, create_missing=lambda kafka, wanted, replication: ["clicks"])
     assert cli.main(["topics", "-c", str(file)]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "exists  orders",
@@ -177,7 +177,7 @@ def test_ctrl_c_elsewhere_ends_without_a_trace(
     def check(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    FakeModule(monkeypatch, "check", check=check)
+    FakeModule(monkeypatch, "service.check", check=check)
     assert cli.main(["check", "-c", str(file)]) == 130
     assert capsys.readouterr().err == ""
 

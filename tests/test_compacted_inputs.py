@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from balajoin import Output, cli, service
+from balajoin import Output, cli
 from balajoin.config.loading import load
 from balajoin.config.models import Config, Kafka, Stream
 from balajoin.edge.output import to_records
 from balajoin.errors import ConfigError
 from balajoin.kafka import compaction, topics
 from balajoin.observe.report import BatchReport
+from balajoin.service.run import require_topics
 from kafka_data import DRAINED_WITHIN_S, Sent, everything, send
 from pipeline import MINUTE, START, Pipeline
 from secured import Acl, SecuredBroker
@@ -123,7 +124,7 @@ def test_a_service_does_not_start_on_a_compacted_input_unless_told_to(
     assert f"line 6: {complaint(load(file, {}))}" in said
     assert "cleanup.policy=delete, or set build.allow_compacted = true" in said
     allowing(file)
-    service.require_topics(load(file, {}), str(file))
+    require_topics(load(file, {}), str(file))
 
 
 def test_check_says_that_an_input_is_compacted_unless_that_is_allowed(file: Path) -> None:

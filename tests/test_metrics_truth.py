@@ -15,12 +15,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from balajoin import JoinSettings, Kafka, Stream, service
+from balajoin import JoinSettings, Kafka, Stream
 from balajoin.config.models import Config, Output, Run
 from balajoin.observe.metrics import Address, Exporter, JoinMetrics, follow
 from balajoin.observe.metrics.serving import executors
 from balajoin.observe.report import Reports
 from balajoin.routing.rule import LEAST_SKEWED_ROWS
+from balajoin.service.run import start
 from kafka_data import Sent, everything, send
 from routing_oracle import BalancedPartition, SpaceSaving, balance_factor, paper_hash
 
@@ -208,7 +209,7 @@ def test_metrics_are_the_truth_of_two_joins_and_after_a_restart(
             seen = scraped(exporter, "hash")
             lags.append((seen["balajoin_input_lag_records", "probe"], seen["balajoin_input_rows_total", "probe"]))
 
-        queries = [service.start(spark, config) for config in (spreading, hashing)]
+        queries = [start(spark, config) for config in (spreading, hashing)]
         with follow(queries[0], metrics[0]), follow(queries[1], metrics[1], note_lag):
             for query in queries:
                 query.processAllAvailable()
@@ -271,7 +272,7 @@ def test_metrics_are_the_truth_of_two_joins_and_after_a_restart(
     # A new process has new metrics. Counters are of what it did, gauges of all there is.
     again = JoinMetrics.of(spreading, executors)
     streams.send("probe", rows(300, seed=3, hot_share=0.5))
-    query = service.start(spark, spreading)
+    query = start(spark, spreading)
     reports = Reports(query)
 
     def settled() -> Samples:

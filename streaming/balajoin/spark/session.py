@@ -15,6 +15,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from balajoin.config.redaction import SECRET_NAMES, Redactor, is_secret
@@ -79,6 +80,7 @@ def create_session(
     if SparkContext._active_spark_context is not None:
         raise SetupError("a Spark session already runs in this process: stop it first")
     java.require(environ)
+    _say_nothing_beside_exceptions(verbose)
     conf = session_conf(
         master=master,
         app_name=app_name,
@@ -94,6 +96,12 @@ def create_session(
         # PySpark would take the first `python3` of the PATH, which need not have balajoin
         context.pythonExec = conf.get("spark.pyspark.python", sys.executable)
     return SparkSession(context)
+
+
+def _say_nothing_beside_exceptions(verbose: bool) -> None:
+    """PySpark writes each exception of an expression, with its Java trace, to standard error before it raises it."""
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = not verbose
 
 
 def session_conf(
