@@ -8,7 +8,7 @@ from pyspark.sql import Row
 
 from balajoin.compute.statistics import NodeStatistics
 from balajoin.core.sides import Side
-from balajoin.edge.observed import NODES, PACKED, SOURCES
+from balajoin.observe.observed import NODES, PACKED, SOURCES
 from balajoin.routing.statistics import SourceStatistics
 
 

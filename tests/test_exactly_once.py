@@ -13,10 +13,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import balajoin
 from balajoin import JoinSettings, Kafka, Output, StateError, Stream
-from balajoin.edge import observed
 from balajoin.edge.output import to_kafka_columns
 from balajoin.errors import ConfigError, KafkaError
 from balajoin.kafka.client_options import spark_writer_options
+from balajoin.observe import observed
 from balajoin.spark.failures import Place, explain
 from kafka_data import Sent, await_decided, everything, ids_by_both_clients, send
 

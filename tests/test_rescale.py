@@ -17,8 +17,8 @@ from balajoin.checkpoints.summary import summary
 from balajoin.config.models import JoinSettings
 from balajoin.config.pinned import pins
 from balajoin.core.sides import SIDES
-from balajoin.edge import observed
 from balajoin.errors import StateError
+from balajoin.observe import observed
 from kafka_data import Sent, everything, send
 from pipeline import AFTER_MS, BEFORE_MS, START, Pipeline, rows
 

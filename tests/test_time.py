@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from balajoin import Stream
-from balajoin.edge import observed
 from balajoin.kafka.client_options import spark_reader_options
+from balajoin.observe import observed
 from balajoin.observe.log import troubles
 from balajoin.observe.report import BatchReport
 from kafka_data import Sent, everything, headers_of, send

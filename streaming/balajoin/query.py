@@ -14,12 +14,12 @@ from balajoin.control import streams
 from balajoin.control.encoding import wake_up_record
 from balajoin.core.sides import Side
 from balajoin.core.spec import JoinSpec, SideTopics
-from balajoin.edge import given_keys, intake, observed, results
+from balajoin.edge import given_keys, intake, results
 from balajoin.edge.pack import PACKED, Packer
 from balajoin.kafka import client_options, compaction, topics
 from balajoin.kafka.producer import Publisher
+from balajoin.observe import idle_ticks, observed
 from balajoin.routing.router import ROUTED, STATE, Router
-from balajoin.service import idle_ticks
 from balajoin.spark.partitions import SHUFFLE_PARTITIONS
 
 _REQUIRED_CONF = {

@@ -8,7 +8,7 @@ from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 from balajoin.compute.statistics import NodeStatistics
 from balajoin.core.sides import SIDES, Side
-from balajoin.edge import observed
+from balajoin.observe import observed
 from balajoin.routing.statistics import SourceStatistics
 
 Offsets = Mapping[int, int]  # by partition
