@@ -710,21 +710,21 @@ def homes_of(row: Row, nodes: int, hashes: int) -> int:
     return int(homes(table([row], hashes).column("hash").to_numpy(), nodes)[0])
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @pytest.mark.parametrize("type_", get_args(JoinType))
 @given(data=st.data())
 def test_no_pair_is_lost_or_repeated_wherever_rows_are_sent(type_, data):
     play(data.draw(schedules(type_)))
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @pytest.mark.parametrize("type_", get_args(JoinType))
 @given(data=st.data())
 def test_no_pair_is_lost_or_repeated_by_a_rescale_while_rows_are_on_their_way(type_, data):
     play(data.draw(rescaled_schedules(type_)))
 
 
-@settings(max_examples=80)
+@settings(max_examples=50)
 @pytest.mark.parametrize("type_", get_args(JoinType))
 @given(data=st.data())
 def test_no_pair_is_lost_or_repeated_when_attempts_at_a_batch_differ(type_, data):
