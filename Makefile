@@ -6,7 +6,7 @@ EXAMPLES ?= 5000
 TOOLS := promtool=prometheus docker-compose=docker-compose chromium=chromium chromedriver=chromium-driver
 
 .DEFAULT_GOAL := help
-.PHONY: help venv java tools lint test fuzz demo bench soak clean
+.PHONY: help venv java tools lint unit test fuzz demo bench soak clean
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -40,16 +40,20 @@ lint: $(STAMP)  ## Check style and types
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
 
+unit: $(STAMP)  ## Run the tests that need no broker, Spark or browser, with fewer random examples (two minutes)
+	@BALAJOIN_QUICK=1 $(BIN)/pytest tests/unit
+
 test: java lint $(if $(CI),tools)  ## Check style and types, then run all tests
 	@$(BIN)/pytest
 
 fuzz: $(STAMP)  ## Try bad files, records and state with many more examples (EXAMPLES=5000, some minutes)
-	@BALAJOIN_FUZZ=$(EXAMPLES) $(BIN)/pytest tests/test_bad_files.py tests/test_bad_records.py tests/test_bad_state.py
+	@BALAJOIN_FUZZ=$(EXAMPLES) $(BIN)/pytest tests/unit/*/test_bad_*.py
 
 demo: java  ## Join two skewed streams in a broker of its own and watch it
 	@$(BIN)/balajoin demo
 
 bench: java  ## Measure throughput against Spark's own join, state, and what each policy does to skew (an hour)
+	@$(BIN)/python benchmarks/service.py
 	@$(BIN)/python benchmarks/throughput.py
 	@$(BIN)/python benchmarks/sink.py
 	@$(BIN)/python benchmarks/state.py
@@ -60,7 +64,7 @@ bench: java  ## Measure throughput against Spark's own join, state, and what eac
 	@$(BIN)/python benchmarks/metrics.py
 
 soak: java  ## Join under load while random things break, for minutes; longer with SOAK="--minutes 60"
-	@cd tests && ../$(BIN)/python -m soak $(SOAK)
+	@PYTHONPATH=tests:tests/support $(BIN)/python -m soak $(SOAK)
 
 clean:  ## Remove everything made here; the jars stay in the cache
 	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist artifacts

@@ -19,7 +19,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from balajoin.compute.batch import Inputs
-from balajoin.compute.node import Arrival, Node
+from balajoin.compute.exchange import Arrival
+from balajoin.compute.node import Node
 from balajoin.control.encoding import HEADER, read_part, shipment_records, signal_record
 from balajoin.core.blocks import ROWS, longs
 from balajoin.core.hashing import home
@@ -190,16 +191,16 @@ class Cluster:
             written = self._source_states[number]
             make_policy = partial(policies.make, self._policy, self._nodes, number, self._rule)
             source = Source.restore(number, self._nodes, 0, _LEASE_US, make_policy, written)
-            parcels = source.route(stamp.batch * 1000, {side: [table] for side, table in tables.items()})
+            routed = source.route(stamp.batch * 1000, {side: [table] for side, table in tables.items()})
             self._source_states[number] = source.state()
         self.outcome.sources_busy += timed()
-        for signal in source.signals:
+        for signal in routed.signals:
             self._signal(stamp, own, signal)
-        for node, rows in enumerate(source.statistics.skewed_rows):
+        for node, rows in enumerate(routed.statistics.skewed_rows):
             self.outcome.skewed[node] += rows
         for section in SECTIONS:
             side = side_of(section)
-            for node, parcel in enumerate(parcels[section]):
+            for node, parcel in enumerate(routed.parcels[section]):
                 self._inbox[node].arrivals.append(
                     Arrival(section, number, source.watermark(side), stamp.batch * 1000, parcel)
                 )
@@ -211,14 +212,15 @@ class Cluster:
         inputs = self._inbox[number]
         with self._timed(number):
             node = Node(self._spec, self._node_states[number], self._blocks[number], self._cache, number)
-            for _ in node.process(stamp.batch, inputs.arrivals, inputs.signals, inputs.parts):
+            results = node.process(stamp.batch, inputs.of_node())
+            for _ in results:
                 pass
-            self._node_states[number] = node.state()
-            for shipment in node.shipments:
+            self._node_states[number] = results.outcome.state
+            for shipment in results.outcome.shipments:
                 self._ship(stamp, shipment)
-        for signal in node.signals:
+        for signal in results.outcome.signals:
             self._signal(stamp, number, signal)
-        noted, outcome = node.statistics, self.outcome
+        noted, outcome = results.outcome.statistics, self.outcome
         outcome.taken[number] += noted.probe_rows + noted.build_rows + noted.replica_rows
         outcome.pairs[number] += noted.pairs
         outcome.pulls += noted.pulls

@@ -96,8 +96,9 @@ def balajoin_by_hash(spark: SparkSession, load: Workload) -> DataFrame:
 
 
 def balajoin_with_ids(spark: SparkSession, load: Workload) -> DataFrame:
-    """As the service writes them, with the id of each result in a header."""
-    return output.to_kafka_columns(joined(spark, load, None, "bala-join"), Output(topic="out", value=VALUE))
+    """With the id of each result in a header."""
+    written = Output(topic="out", value=VALUE, id="header")
+    return output.to_kafka_columns(joined(spark, load, None, "bala-join"), written)
 
 
 def spark_join(spark: SparkSession, load: Workload) -> DataFrame:

@@ -27,7 +27,7 @@ from balajoin.config.models import Output
 from balajoin.edge import output
 from balajoin.kafka import client_options
 from balajoin.observe.metrics import Address, Exporter, JoinMetrics, follow
-from balajoin.observe.metrics.serving import executors
+from balajoin.observe.metrics.exporter import executors
 
 _SPAN_MS = 600_000
 _SCRAPE_EVERY_S = 1.0
@@ -70,7 +70,7 @@ def _measure(spark: SparkSession, servers: Kafka, rows_per_batch: int, watched: 
         joined = query.join(spark, probe, build, kafka=servers, settings=given, cache_dir=str(folder / "cache"))
         began, cpu = time.perf_counter(), time.process_time()
         running = (
-            output.to_kafka_columns(joined, Output(topic="out", value=VALUE))
+            output.to_kafka_columns(joined, Output(topic="out", value=VALUE, id="header"))
             .writeStream.format("kafka")
             .options(**client_options.spark_writer_options(servers))
             .option("topic", "out")

@@ -6,7 +6,7 @@ start how far the control topic is read. The first round warms up and is not cou
 
 All nodes share this machine's cores, so that rows/s show what a policy costs more than what its balance gains; signals
 and their answers take two small batches more at the end.
-Figures are of the batches' own statistics, see `balajoin.report`; columns as in `policies`, but replicas are
+Figures are of the batches' own statistics, see `balajoin.observe.report`; columns as in `policies`, but replicas are
 compressed here, and B is of the rows that a policy sent as skewed. With `--record DIR` the last round of each
 distribution is recorded for `balajoin plot`, as are the pictures in docs/.
 """
@@ -31,9 +31,10 @@ from balajoin import query
 from balajoin.config.models import JoinSettings, Kafka, Output, Skew, Stream
 from balajoin.edge import output
 from balajoin.kafka import client_options
+from balajoin.observe.following import Reports
 from balajoin.observe.live.recording import Recording
 from balajoin.observe.live.telling import Telling
-from balajoin.observe.report import BatchReport, Reports
+from balajoin.observe.report import BatchReport
 from balajoin.routing.rule import PolicyName
 
 _NODES = 4
@@ -125,7 +126,7 @@ def _run(
         )
         began = time.perf_counter()
         running = (
-            output.to_kafka_columns(joined, Output(topic="out", value=VALUE))
+            output.to_kafka_columns(joined, Output(topic="out", value=VALUE, id="header"))
             .writeStream.format("kafka")
             .options(**client_options.spark_writer_options(servers))
             .option("topic", "out")

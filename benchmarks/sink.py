@@ -36,8 +36,8 @@ from balajoin.edge.output import to_kafka_columns
 from balajoin.embedded import workload
 from balajoin.kafka.client_options import librdkafka_options, spark_reader_options, spark_writer_options
 
-OUTPUT = Output(topic="out", value=contenders.VALUE)
-COPY = Output(topic="out", value="value")
+OUTPUT = Output(topic="out", value=contenders.VALUE, id="header")
+COPY = Output(topic="out", value="value", id="header")
 SETTINGS = contenders.settings(rows_per_batch=None)
 SPAN_MS = 600_000
 

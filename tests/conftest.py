@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings
 
+from examples import examples
+
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
     from pyspark.sql import SparkSession
@@ -19,11 +21,11 @@ if TYPE_CHECKING:
     from pipeline import Pipeline
     from secured import SecuredBroker
 
-settings.register_profile("local", deadline=None, print_blob=True)
+settings.register_profile("local", deadline=None, print_blob=True, max_examples=examples(100))
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
-if examples := os.environ.get("BALAJOIN_FUZZ"):
-    settings.register_profile("fuzz", settings.get_profile("local"), max_examples=int(examples))
+if fuzzed := os.environ.get("BALAJOIN_FUZZ"):
+    settings.register_profile("fuzz", settings.get_profile("local"), max_examples=int(fuzzed))
     settings.load_profile("fuzz")
 
 # For Spark here and in the services that tests start. Short queries on little data never earn back what the JVM's
@@ -31,6 +33,17 @@ if examples := os.environ.get("BALAJOIN_FUZZ"):
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 _VISIBLE_WITHIN_S = 10
+
+# Tests that start a broker, Spark or a browser in another way have the marker themselves.
+MARKER_BY_FIXTURE = {"broker": "broker", "secured": "broker", "spark": "spark", "chromium": "browser"}
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest chooses by `-m`
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        for marker in {MARKER_BY_FIXTURE[name] for name in fixtures if name in MARKER_BY_FIXTURE}:
+            item.add_marker(marker)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Writes the dashboards: `python dashboards/grafana/generate.py`. Here stands what each panel asks, and its unit."""
+"""Writes the dashboards: `python dashboards/grafana/generate.py`. Each panel's queries and unit stand here."""
 
 import json
 import re
@@ -18,7 +18,7 @@ Steps = tuple[tuple[float | None, str], ...]
 
 
 def anchor(heading: str) -> str:
-    """As Markdown viewers make it of a heading."""
+    """The anchor that Markdown viewers make of a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
@@ -179,8 +179,10 @@ ROWS_S, SECONDS, SHARE, BYTES, PLAIN = "rowsps", "s", "percentunit", "bytes", "s
 
 OVERVIEW: dict[str, list[Panel]] = {
     "Now": [
-        number("Rows in", "Records read a second, of both streams.", ROWS_S, rate("balajoin_input_rows_total", "join")),
-        number("Results", "Joined rows written a second.", ROWS_S, rate("balajoin_output_rows_total", "join")),
+        number(
+            "Rows in", "Records of both streams read per second.", ROWS_S, rate("balajoin_input_rows_total", "join")
+        ),
+        number("Results", "Joined rows written per second.", ROWS_S, rate("balajoin_output_rows_total", "join")),
         number(
             "Batch, 95th percentile",
             "19 of 20 batches end within this time.",
@@ -198,14 +200,14 @@ OVERVIEW: dict[str, list[Panel]] = {
         ),
         number(
             "Unread records",
-            "In the input topics, when the last batch began.",
+            "Unread records of the input topics when the last batch began.",
             PLAIN,
             total("balajoin_input_lag_records", "join", ', stream=~"probe|build"'),
             steps=below(100_000, 1_000_000),
         ),
         number(
             "Since last progress",
-            "An idle join tells every ten seconds that it lives.",
+            "An idle join shows every ten seconds that it is alive.",
             SECONDS,
             f"time() - {of_joins('balajoin_last_progress_timestamp_seconds')}",
             steps=below(60, 600),
@@ -221,7 +223,7 @@ OVERVIEW: dict[str, list[Panel]] = {
         ),
         lines(
             "Batch time",
-            "A result under skew may need two batches more.",
+            "A result of a skewed key may come one batch later.",
             SECONDS,
             (quantile(0.5, "balajoin_batch_duration_seconds"), "{{join}} median"),
             (quantile(0.95, "balajoin_batch_duration_seconds"), "{{join}} 95 %"),
@@ -247,7 +249,7 @@ OVERVIEW: dict[str, list[Panel]] = {
         ),
         lines(
             "Rows per node",
-            "Rows that each node got a second, by all routes. Lines close together are balance.",
+            "Rows that each node got per second, by all routes. Lines close together mean balance.",
             ROWS_S,
             (rate("balajoin_node_rows_total", "join, node"), "{{join}} node {{node}}"),
         ),
@@ -269,7 +271,7 @@ OVERVIEW: dict[str, list[Panel]] = {
         ),
         lines(
             "Watermark lag",
-            "How far event time is behind the clock: at least the allowed lateness.",
+            "How far event time is behind the clock. It is at least the allowed lateness.",
             SECONDS,
             (f"time() - {of_joins('balajoin_watermark_timestamp_seconds')}", "{{join}} {{stream}}"),
         ),
@@ -289,7 +291,7 @@ OVERVIEW: dict[str, list[Panel]] = {
         ),
         lines(
             "Rows without a match yet",
-            "Of outer and anti joins: rows that become results of their own unless a match comes.",
+            "Rows of outer and anti joins that become results of their own unless a match comes.",
             PLAIN,
             (total("balajoin_waiting_rows", "join"), "{{join}}"),
             bounds=FROM_ZERO,
@@ -348,14 +350,14 @@ SKEW: dict[str, list[Panel]] = {
     "Balance": [
         heatmap(
             "Rows per node as heatmap",
-            "Rows a second that each node got: an even band is balance, a dark line is a hot node.",
+            "Rows that each node got per second. An even band means balance, a dark line is a hot node.",
             ROWS_S,
             (rate("balajoin_node_rows_total", "node"), "node {{node}}"),
             width=12,
         ),
         lines(
             "Rows by route",
-            "Probe rows by hash (home) and of skewed keys, build rows, replicas.",
+            "Probe rows sent by hash (home), probe rows of skewed keys, build rows, and replicas.",
             ROWS_S,
             (rate("balajoin_node_rows_total", "join, route"), "{{join}} {{route}}"),
             stacked=True,
@@ -363,7 +365,7 @@ SKEW: dict[str, list[Panel]] = {
         ),
         lines(
             "B of each source",
-            "Each source keeps its own B below ε; then that of all is below it too.",
+            "Each source keeps its own B below ε, and so the B of all sources is below ε too.",
             SHARE,
             (of_joins("balajoin_source_balance_ratio"), "{{join}} source {{source}}"),
             (of_joins("balajoin_balance_limit_ratio"), "{{join}} limit ε"),
@@ -383,7 +385,7 @@ SKEW: dict[str, list[Panel]] = {
     "Hot keys": [
         lines(
             "Share of hot keys",
-            "Of recent probe rows, of the ten most frequent keys, by their hash.",
+            "Share of recent probe rows of the ten most frequent keys, by the key's hash.",
             SHARE,
             (of_joins("balajoin_hot_key_share_ratio"), "{{join}} {{key}}"),
             bounds=FROM_ZERO,
@@ -406,7 +408,7 @@ SKEW: dict[str, list[Panel]] = {
     "Signals and pulls": [
         lines(
             "Signals",
-            "Requests for build rows, and pulls, a second. Repeated ones say that an answer was lost.",
+            "Requests for build rows, and pulls, per second. Repeated requests mean that an answer was lost.",
             "cps",
             (rate("balajoin_signals_total", "join, kind"), "{{join}} {{kind}}"),
             (rate("balajoin_pulls_total", "join"), "{{join}} pulls"),
@@ -421,7 +423,7 @@ SKEW: dict[str, list[Panel]] = {
         ),
         heatmap(
             "Pull latency in batches",
-            "Batches that probe rows waited for build rows. Two are normal.",
+            "Batches that probe rows waited for build rows. One is normal.",
             PLAIN,
             (increase("balajoin_pull_wait_batches_bucket", "le"), "{{le}}"),
             format="heatmap",
@@ -443,7 +445,7 @@ SKEW: dict[str, list[Panel]] = {
         ),
         lines(
             "Waiting keys",
-            "Keys whose probe rows wait for build rows. For longer than a few batches it is trouble.",
+            "Keys whose probe rows wait for build rows. A wait of more than two batches is trouble.",
             PLAIN,
             (total("balajoin_pins", "join"), "{{join}}"),
             bounds=COUNT,
@@ -452,7 +454,7 @@ SKEW: dict[str, list[Panel]] = {
     "Policies compared": [
         lines(
             "Busiest node by policy",
-            "Of joins that run side by side: the busiest node, as a multiple of the mean.",
+            "For joins that run side by side: the busiest node's rows, as a multiple of the mean.",
             PLAIN,
             (by_policy(busiest("join, instance")), "{{policy}} ({{join}})"),
             bounds={"min": 1},
@@ -484,7 +486,7 @@ SKEW: dict[str, list[Panel]] = {
 
 
 def placed(rows: dict[str, list[Panel]]) -> list[Json]:
-    """Row after row, each below its heading, from left to right."""
+    """Places panels row by row, each row below its heading, from left to right."""
     found: list[Json] = []
     y = 0
     for heading, panels in rows.items():

@@ -6,10 +6,10 @@ As a service: `balajoin run -c join.toml`. As a library: `join` returns an ordin
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from balajoin.errors import BalaJoinError, BlockError, ConfigError, KafkaError, SetupError, StateError
+from balajoin.errors import BalaJoinError, BlockError, ConfigError, KafkaError, Problem, SetupError, StateError
 
 if TYPE_CHECKING:
-    from balajoin.config.models import JoinSettings, Kafka, Output, Stream
+    from balajoin.config.models import JoinSettings, Kafka, Output, Skew, Stream
     from balajoin.query import join
     from balajoin.sinks.exactly_once import write_exactly_once
 
@@ -21,21 +21,27 @@ __all__ = [
     "Kafka",
     "KafkaError",
     "Output",
+    "Problem",
     "SetupError",
+    "Skew",
     "StateError",
     "Stream",
     "join",
     "write_exactly_once",
 ]
 _FOUND_IN = {
-    **dict.fromkeys(("JoinSettings", "Kafka", "Output", "Stream"), "balajoin.config.models"),
+    **dict.fromkeys(("JoinSettings", "Kafka", "Output", "Skew", "Stream"), "balajoin.config.models"),
     "join": "balajoin.query",
     "write_exactly_once": "balajoin.sinks.exactly_once",
 }
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
-    """These bring Spark or pydantic along, for which neither quick answers nor Spark's Python processes should wait."""
+    """Imports a name when it is first used: Spark and pydantic would slow down quick commands and Spark's workers."""
     if name not in _FOUND_IN:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_FOUND_IN[name]), name)

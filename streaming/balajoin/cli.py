@@ -1,4 +1,8 @@
-"""The `balajoin` command. Here, and only here, the environment is read."""
+"""The `balajoin` command: reads arguments, and turns every error into a line on stderr and an exit status.
+
+Settings take variables of the environment only through `load` here. Apart from that, the environment is read where Java
+and Spark are started: see `spark.java`, `spark.jars` and `spark.session`.
+"""
 
 import argparse
 import logging
@@ -23,14 +27,16 @@ _logger = logging.getLogger(__name__)
 
 _SUMMARIES = {
     "run": "run the join until it is stopped: Ctrl-C and SIGTERM finish the batch first",
-    "check": "say what is wrong with the file, its topics and its expressions, without running anything",
+    "check": "check the file, its topics and its expressions, without running the join",
     "topics": "create the topics that are missing",
 }
 _CONTROL_SUMMARY = "look at the join's control and replica topics"
-_TAIL_SUMMARY = "print the last records of both topics: signals, and the build rows that they pulled"
-_STATE_SUMMARY = "show what a checkpoint holds, without running anything"
-_RESCALE_SUMMARY = "make, of a stopped join's checkpoint, one with another number of nodes; the old one stays as it is"
-_DEMO_SUMMARY = "join two skewed streams by hash and by bala-join, side by side on a Kafka of its own, and check both"
+_TAIL_SUMMARY = "print the last records of both topics: signals, and the build rows that nodes pulled"
+_STATE_SUMMARY = "show what a checkpoint holds, without running the join"
+_RESCALE_SUMMARY = "copy a stopped join's checkpoint to one with another number of nodes; the old one stays as it is"
+_DEMO_SUMMARY = (
+    "join two skewed streams by hash and by bala-join, side by side on a temporary Kafka broker, and check both"
+)
 _TOP_SUMMARY = "watch a running service in the terminal, as its live page shows it"
 _PLOT_SUMMARY = "draw recorded runs: rows by node, balance over time, traffic against balance"
 _EPILOG = """\
@@ -43,7 +49,7 @@ environment:
 
 @dataclass(frozen=True)
 class _Order:
-    """What a command works on."""
+    """What a command is given: the settings, the file that holds them, the folder for jars, and how much to log."""
 
     config: Config
     path: Path
@@ -163,7 +169,15 @@ def _top(url: str) -> int:
 def _page_of(config: Config) -> str:
     address = config.page.address
     if address is None or address.port == 0:
-        raise ConfigError([Problem("page.address", "names no port at which to look", "or give top --url URL")])
+        raise ConfigError(
+            [
+                Problem(
+                    "page.address",
+                    "names no port at which to look",
+                    'for example address = "127.0.0.1:8787"; or use top --url URL',
+                )
+            ]
+        )
     return address.url
 
 
@@ -193,7 +207,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"balajoin {_version()}")
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--verbose", action="store_true", help="more log lines, and full traces of failures")
+    common.add_argument("--verbose", action="store_true", help="log more, and show full traces of failures")
     file = argparse.ArgumentParser(add_help=False)
     file.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="the join's TOML file")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -204,31 +218,37 @@ def _parser() -> argparse.ArgumentParser:
         "tail", help=_TAIL_SUMMARY, description=_TAIL_SUMMARY, parents=[file, common]
     )
     tail.add_argument("--lines", type=_positive, default=20, help="how many records (default: %(default)s)")
-    tail.add_argument("--follow", action="store_true", help="go on with new ones until Ctrl-C")
+    tail.add_argument("--follow", action="store_true", help="then print new records until Ctrl-C")
     state = commands.add_parser("state", help=_STATE_SUMMARY, description=_STATE_SUMMARY, parents=[common])
     which = state.add_mutually_exclusive_group(required=True)
     which.add_argument("-c", "--config", type=Path, metavar="FILE", help="the join's TOML file")
-    which.add_argument("--checkpoint", metavar="PLACE", help="any checkpoint of balajoin")
-    state.add_argument("--json", action="store_true", help="all of it, for programs")
+    which.add_argument("--checkpoint", metavar="PLACE", help="folder or URL of any checkpoint of balajoin")
+    state.add_argument("--json", action="store_true", help="print everything as JSON, for programs")
     rescale = commands.add_parser(
         "rescale", help=_RESCALE_SUMMARY, description=_RESCALE_SUMMARY, parents=[file, common]
     )
-    rescale.add_argument("--nodes", type=_positive, required=True, metavar="M", help="how many it shall have")
-    rescale.add_argument("--to", required=True, metavar="PLACE", help="where the new checkpoint goes")
+    rescale.add_argument(
+        "--nodes", type=_positive, required=True, metavar="M", help="number of nodes of the new checkpoint"
+    )
+    rescale.add_argument("--to", required=True, metavar="PLACE", help="folder or URL of the new checkpoint")
     demo = commands.add_parser("demo", help=_DEMO_SUMMARY, description=_DEMO_SUMMARY, parents=[common])
     demo.add_argument("--seconds", type=_positive, default=60, help="how long rows are produced (default: %(default)s)")
     demo.add_argument("--rate", type=_positive, default=2000, help="probe rows per second (default: %(default)s)")
     demo.add_argument(
-        "--page", type=_address, default="127.0.0.1:0", metavar="HOST:PORT", help="of the live page (default: any port)"
+        "--page",
+        type=_address,
+        default="127.0.0.1:0",
+        metavar="HOST:PORT",
+        help="address of the live page (default: any free port)",
     )
-    demo.add_argument("--record", type=Path, metavar="FILE", help="write each batch down, for `balajoin plot`")
+    demo.add_argument("--record", type=Path, metavar="FILE", help="record each batch in this file, for `balajoin plot`")
     top = commands.add_parser("top", help=_TOP_SUMMARY, description=_TOP_SUMMARY, parents=[common])
     service = top.add_mutually_exclusive_group(required=True)
     service.add_argument("-c", "--config", type=Path, metavar="FILE", help="the join's TOML file, with page.address")
-    service.add_argument("--url", help="the page of a service, wherever it runs")
+    service.add_argument("--url", help="URL of a service's live page")
     plot = commands.add_parser("plot", help=_PLOT_SUMMARY, description=_PLOT_SUMMARY, parents=[common])
-    plot.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="what run.record or demo --record wrote")
-    plot.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="where the pictures go")
+    plot.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="file that run.record or demo --record wrote")
+    plot.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="folder for the pictures")
     return parser
 
 
@@ -241,7 +261,7 @@ def _version() -> str:
 
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError("must be a positive whole number")
+        raise argparse.ArgumentTypeError("must be a whole number above 0")
     return int(text)
 
 

@@ -1,7 +1,7 @@
 """Every error balajoin raises on purpose. Each message says what to do, and never holds a secret.
 
 BalaJoinError
-├── ConfigError        a setting is missing, wrong or does not analyse; `problems` lists all that were found
+├── ConfigError        a setting is missing, wrong or does not analyse; `problems` lists all of them
 ├── SetupError         this machine lacks something: Java, the jars, the network to fetch them
 ├── KafkaError         the broker cannot be reached, or refuses
 ├── StateError         a checkpoint does not fit this join, or cannot be read
@@ -18,7 +18,7 @@ class BalaJoinError(Exception):
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong with a configuration: the dotted setting, what is wrong, what to do, where it stands."""
+    """One mistake in a configuration: the dotted setting, what is wrong, what to do, and the line in the file."""
 
     setting: str
     message: str

@@ -42,6 +42,7 @@ threshold = {threshold}
 balance = {balance}
 [output]
 topic = "{output}"
+id = "header"
 delivery = "{delivery}"
 [run]
 checkpoint = "{checkpoint}"

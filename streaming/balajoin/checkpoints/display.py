@@ -8,13 +8,13 @@ from typing import Any
 from rich.console import RenderableType
 from rich.table import Table
 
-from balajoin.checkpoints.summary import NodeSummary, SourceSummary, Summary
+from balajoin.checkpoints.summary import CheckpointSummary, NodeSummary, SourceSummary
 from balajoin.core.pins import shown
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
-def as_json(summary: Summary) -> dict[str, Any]:
+def as_json(summary: CheckpointSummary) -> dict[str, Any]:
     """Times are in ISO 8601; whatever has none yet is null."""
     return {
         "checkpoint": summary.location,
@@ -30,17 +30,28 @@ def as_json(summary: Summary) -> dict[str, Any]:
 
 def _node_json(node: NodeSummary) -> dict[str, Any]:
     return {
-        **asdict(node),
+        "node": node.node,
+        "rows": node.rows,
+        "owed": node.owed,
+        "blocks": node.blocks,
+        "bytes": node.bytes,
         "oldest": _iso(node.oldest),
         "newest": _iso(node.newest),
         "watermarks": {side: _iso(time) for side, time in node.watermarks.items()},
         "leases": [
             {"hash": hash_, "node": at, "fragment": fragment, "until": _iso(until)}
-            for hash_, at, fragment, until in node.leases
+            for (hash_, at, fragment), until in node.leases.items()
         ],
+        "holds": node.holds,
         "pins": [
-            {"hash": hash_, "fragment": fragment, "earliest": _iso(earliest), "latest": _iso(latest), "asked": asked}
-            for hash_, fragment, earliest, latest, asked, *_ in node.pins
+            {
+                "hash": hash_,
+                "fragment": fragment,
+                "earliest": _iso(rows.earliest),
+                "latest": _iso(rows.latest),
+                "asked": rows.asked,
+            }
+            for (hash_, fragment), rows in node.uncovered.items()
         ],
     }
 
@@ -58,7 +69,7 @@ def _source_json(source: SourceSummary, keys: dict[int, str]) -> dict[str, Any]:
     }
 
 
-def tables(summary: Summary, most_keys: int) -> Iterator[RenderableType]:
+def tables(summary: CheckpointSummary, most_keys: int) -> Iterator[RenderableType]:
     yield f"{summary.location}: {_moment(summary)}"
     yield ", ".join(f"{setting} {value}" for setting, value in shown(summary.pins).items())
     yield from (
@@ -70,14 +81,14 @@ def tables(summary: Summary, most_keys: int) -> Iterator[RenderableType]:
         yield _hot_keys(summary, most_keys)
 
 
-def _moment(summary: Summary) -> str:
+def _moment(summary: CheckpointSummary) -> str:
     if summary.join is None:
         return f"rescaled and not started yet, {sum(node.owed for node in summary.nodes):,} results are on their way"
     again = "" if summary.unfinished is None else f"; batch {summary.unfinished} was begun and will be repeated"
     return f"after batch {summary.batch} of join {summary.join}{again}"
 
 
-def _nodes(summary: Summary) -> Table:
+def _nodes(summary: CheckpointSummary) -> Table:
     rows = ("probe", "fragments", "build", "replicas", "waiting", "bytes")
     table = _table("node", *rows, "oldest", "newest", "probe watermark", "build watermark", "leases", "holds", "pins")
     for node in summary.nodes:
@@ -86,12 +97,12 @@ def _nodes(summary: Summary) -> Table:
             *(f"{node.rows[name]:,}" for name in ("probe", "fragment", "build", "replicas", "waiting")),
             f"{node.bytes:,}",
             *map(_short, (node.oldest, node.newest, node.watermarks["probe"], node.watermarks["build"])),
-            *(str(count) for count in (len(node.leases), node.holds, len(node.pins))),
+            *(str(count) for count in (len(node.leases), node.holds, len(node.uncovered))),
         )
     return table
 
 
-def _sources(summary: Summary) -> Table:
+def _sources(summary: CheckpointSummary) -> Table:
     table = _table("source", "newest probe", "newest build", "policy", "leases", "frequent keys")
     for source in summary.sources:
         times = (_short(source.newest[side]) for side in ("probe", "build"))
@@ -100,7 +111,7 @@ def _sources(summary: Summary) -> Table:
     return table
 
 
-def _hot_keys(summary: Summary, most: int) -> Table:
+def _hot_keys(summary: CheckpointSummary, most: int) -> Table:
     table = _table("source", "key", "hash", "share", "rows", "nodes, home first")
     for source in summary.sources:
         for key in source.hot_keys[:most]:

@@ -1,24 +1,25 @@
 """What the nodes of a stopped join left of some keys: which rows go on, and which results were still on their way.
 
 A probe row that was a guest at node *j* has met the build rows that had reached *j*. Those that its home has, and that
-had not, are joined here: the results are owed. Which they are, and why no others: see docs/architecture.md. With
+had not, are joined here: the results are owed. Which they are, and why no others: see docs/rescale.md. With
 nothing on its way any more, rows that were held back only for that are decided too, in types of joins that do so.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balajoin.compute import head, index, pairs
+from balajoin.compute import index, pairs
+from balajoin.compute.guest import is_uncovered
 from balajoin.compute.home import in_fragment
 from balajoin.compute.pairs import PAIRS
+from balajoin.compute.state import HEAD, LastBatch, NodeState
 from balajoin.compute.store import shelf_of, with_shelf
-from balajoin.compute.unmatched import Mask, marks, positions
+from balajoin.compute.unmatched import Mask, marks, positions, some_rows
 from balajoin.core.blocks import concat, decode, longs, pieces
 from balajoin.core.event_time import BEGINNING
 from balajoin.core.hashing import homes
@@ -49,7 +50,7 @@ class _Stored:
     rows: pa.Table
 
     def only(self, which: Mask) -> "Sequence[_Stored]":
-        return [_Stored(self.node, self.is_new, self.shelf, rows) for rows in _some(self.rows, which)]
+        return [_Stored(self.node, self.is_new, self.shelf, rows) for rows in some_rows(self.rows, which)]
 
 
 @dataclass(frozen=True)
@@ -65,13 +66,13 @@ class Leftovers:
         self._nodes = nodes
         self._batch = batch
         self._spec = spec
-        self.heads: dict[int, Mapping[str, Any]] = {}
+        self.nodes: dict[int, NodeState] = {}
         self._blocks: list[Entry] = []
         self._owed: list[bytes] = []
         for entry in entries:
-            if entry.number == head.HEAD:
-                self.heads[entry.node] = head.read(entry.block)
-            elif entry.number < head.HEAD:
+            if entry.number == HEAD:
+                self.nodes[entry.node] = NodeState.read(entry.block)
+            elif entry.number < HEAD:
                 self._owed.append(entry.block)
             else:
                 self._blocks.append(entry)
@@ -87,20 +88,20 @@ class Leftovers:
         """All rows and marks, each once. To be asked when all that is owed is known."""
         yield "build", (some.rows for stored in self._stored("build") for some in stored.only(self._is_at_home(stored)))
         yield "probe", self._probe()
-        yield "lonely_probe", (stored.rows for stored in self._stored("lonely_probe"))
-        yield "lonely_build", (stored.rows for stored in self._stored("lonely_build"))
+        yield "unmatched_probe", (stored.rows for stored in self._stored("unmatched_probe"))
+        yield "unmatched_build", (stored.rows for stored in self._stored("unmatched_build"))
         yield from ((_MET[side], self._marks[side]) for side in SIDES)
 
     def _probe(self) -> Iterator[pa.Table]:
-        """Of several fragments one."""
+        """Keeps one of a row's fragments."""
         yield from (stored.rows for stored in self._stored("probe"))
         yield from _distinct([stored.rows for stored in self._stored("fragment")])
 
     @property
     def decided(self) -> dict[Side, int]:
         """A node that had nothing to do in the last batches has decided less; now all are at the same point."""
-        sides = [side for side in SIDES if any(side in content["decided"] for content in self.heads.values())]
-        return {side: max(self._decided_below(side, node) for node in self.heads) for side in sides}
+        sides = [side for side in SIDES if any(side in state.decided for state in self.nodes.values())]
+        return {side: max(self._decided_below(side, node) for node in self.nodes) for side in sides}
 
     # --- what is owed -------------------------------------------------------------------------------------------------
 
@@ -108,11 +109,12 @@ class Leftovers:
         yield from (concat([decode(block, PAIRS)]) for block in self._owed)
         yield from self._on_their_way()
         kind = self._spec.kind
-        for stored in (*self._stored("lonely_probe"), *self._stored("lonely_build"), *self._stored("overdue_build")):
-            side: Side = "probe" if stored.shelf == "lonely_probe" else "build"
+        shelves: tuple[Shelf, ...] = ("unmatched_probe", "unmatched_build", "overdue_build")
+        for stored in (stored for shelf in shelves for stored in self._stored(shelf)):
+            side: Side = "probe" if stored.shelf == "unmatched_probe" else "build"
             if side in kind.alone:
                 due = self._may_meet(stored) & self._is_due(stored, side) & ~self._have_met(side, stored.rows)
-                yield from (pairs.alone(side, rows) for rows in _some(stored.rows, due))
+                yield from (pairs.alone(side, rows) for rows in some_rows(stored.rows, due))
 
     def _on_their_way(self) -> Iterator[pa.Table]:
         guests = list(self._guests())
@@ -120,7 +122,7 @@ class Leftovers:
             return
         hashes = np.unique(np.concatenate([longs(guest.rows, "hash") for guest in guests]))
         had = self._build_rows_had(hashes)
-        shelves: tuple[Shelf, ...] = ("build", "lonely_build", "overdue_build")
+        shelves: tuple[Shelf, ...] = ("build", "unmatched_build", "overdue_build")
         for stored in (stored for shelf in shelves for stored in self._stored(shelf)):
             wanted = self._is_at_home(stored) & self._may_meet(stored) & np.isin(longs(stored.rows, "hash"), hashes)
             for build in stored.only(wanted):
@@ -131,10 +133,10 @@ class Leftovers:
     def _guests(self) -> Iterator[_Guests]:
         """Probe rows away from home."""
         found: dict[tuple[int, Shelf], list[pa.Table]] = defaultdict(list)
-        shelves: tuple[Shelf, ...] = ("probe", "fragment", "lonely_probe")
+        shelves: tuple[Shelf, ...] = ("probe", "fragment", "unmatched_probe")
         for stored in (stored for shelf in shelves for stored in self._stored(shelf)):
             away = ~self._is_at_home(stored) & self._may_meet(stored)
-            found[stored.node, stored.shelf].extend(_some(stored.rows, away))
+            found[stored.node, stored.shelf].extend(some_rows(stored.rows, away))
         for (node, shelf), tables in found.items():
             yield from (_Guests(node, shelf, rows) for rows in pieces(tables))
 
@@ -153,8 +155,8 @@ class Leftovers:
                 first = np.zeros(guest.rows.num_rows, np.bool_)
                 first[mine[unmet]] = True
                 first &= ~self._have_met("probe", guest.rows)
-                yield from (pairs.alone("probe", rows) for rows in _some(guest.rows, first))
-            if guest.shelf == "lonely_probe":
+                yield from (pairs.alone("probe", rows) for rows in some_rows(guest.rows, first))
+            if guest.shelf == "unmatched_probe":
                 self._mark("probe", marks(guest.rows, np.unique(mine[unmet])))
             if build.shelf != "build":
                 self._mark("build", marks(build.rows, np.unique(theirs[unmet])))
@@ -174,11 +176,11 @@ class Leftovers:
 
     def _kept_from(self, node: int) -> int:
         """What was at the node when its last batch evicted, and matches probe times from here on, is still there."""
-        return int(self.heads[node]["build_kept_from"])
+        return self.nodes[node].build_kept_from
 
     def _build_rows_had(self, hashes: Longs) -> dict[int, Longs]:
         """By node, who the build rows of these hashes are that it has."""
-        found: dict[int, list[Longs]] = {node: [_NONE] for node in self.heads}
+        found: dict[int, list[Longs]] = {node: [_NONE] for node in self.nodes}
         for stored in self._stored("build"):
             found[stored.node].append(positions(stored.rows)[np.isin(longs(stored.rows, "hash"), hashes)])
         return {node: np.concatenate(some) for node, some in found.items()}
@@ -187,11 +189,12 @@ class Leftovers:
 
     def _may_meet(self, stored: _Stored) -> Mask:
         """False for rows that are decided to be alone."""
-        if stored.shelf == "lonely_build":
+        if stored.shelf == "unmatched_build":
             undecided: Mask = longs(stored.rows, "time") >= self._decided_below("build", stored.node)
-        elif stored.shelf == "lonely_probe":
+        elif stored.shelf == "unmatched_probe":
             undecided = longs(stored.rows, "time") >= self._decided_below("probe", stored.node)
-            undecided |= self._is_pinned(stored) | self._have_met("probe", stored.rows)
+            undecided |= is_uncovered(stored.rows, self.nodes[stored.node].uncovered)
+            undecided |= self._have_met("probe", stored.rows)
         else:
             undecided = np.ones(stored.rows.num_rows, np.bool_)
         return undecided
@@ -208,26 +211,19 @@ class Leftovers:
 
     def _mark(self, side: Side, rows: pa.Table) -> None:
         """Each row once: guests and home mark a build row alike."""
-        self._marks[side].extend(_some(rows, ~self._have_met(side, rows)))
+        self._marks[side].extend(some_rows(rows, ~self._have_met(side, rows)))
         self._met[side] = np.union1d(self._met[side], positions(rows))
 
-    def _is_pinned(self, stored: _Stored) -> Mask:
-        hashes, times = longs(stored.rows, "hash"), longs(stored.rows, "time")
-        pinned = np.zeros(stored.rows.num_rows, np.bool_)
-        for hash_, _, earliest, *_ in self.heads[stored.node]["guest"]["pins"]:
-            pinned |= (hashes == hash_) & (times >= earliest)
-        return pinned
-
     def _decided_below(self, side: Side, node: int) -> int:
-        return int(self.heads[node]["decided"].get(side, BEGINNING))
+        return self.nodes[node].decided.get(side, BEGINNING)
 
     # --- the blocks ---------------------------------------------------------------------------------------------------
 
     def _stored(self, wanted: Shelf) -> Iterator[_Stored]:
         for entry in self._blocks:
             if shelf_of(entry.block) == wanted:
-                last, first_number = last_batch(self.heads[entry.node])
-                is_new = last == self._batch and entry.number >= first_number
+                last = last_batch(self.nodes[entry.node])
+                is_new = last.batch == self._batch and entry.number >= last.first_number
                 yield _Stored(entry.node, is_new, wanted, with_shelf(entry.block)[0])
 
     def _is_at_home(self, stored: _Stored) -> Mask:
@@ -235,15 +231,13 @@ class Leftovers:
         return at_home
 
 
-def last_batch(content: Mapping[str, Any]) -> tuple[int, int]:
-    """Of a node's head: its last batch, and the number of the first block that this brought."""
-    if content["last"] is None:
+def last_batch(state: NodeState) -> LastBatch:
+    if state.last is None:
         raise StateError(
             "the checkpoint was last written by an older balajoin, which did not note what is on its way: start and "
             "stop the join once with this one, then rescale"
         )
-    batch, first_number = content["last"]
-    return batch, first_number
+    return state.last
 
 
 def _distinct(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -253,11 +247,5 @@ def _distinct(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         mine = positions(rows)
         first = np.zeros(len(mine), np.bool_)
         first[np.unique(mine, return_index=True)[1]] = True
-        yield from _some(rows, first & ~np.isin(mine, known))
+        yield from some_rows(rows, first & ~np.isin(mine, known))
         known = np.union1d(known, mine)
-
-
-def _some(rows: pa.Table, which: Mask) -> Sequence[pa.Table]:
-    if which.all():
-        return [rows]
-    return [concat([rows.filter(pa.array(which))])] if which.any() else []

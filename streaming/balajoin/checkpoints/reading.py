@@ -19,8 +19,8 @@ from balajoin.spark.labels import source_of
 _NODES, _SOURCES = "transformWithStateInPandasExec", "applyInPandasWithState"
 _VARIABLES = {"state"}
 
-Input = Literal["probe", "build", "control", "replicas"]
-_INPUTS: tuple[Input, ...] = get_args(Input)
+InputName = Literal["probe", "build", "control", "replicas"]
+_INPUTS: tuple[InputName, ...] = get_args(InputName)
 
 Offsets = Mapping[str, Mapping[str, int]]
 """Of one input: topic, partition, and the first offset not read yet."""
@@ -36,7 +36,7 @@ class Checkpoint:
     unfinished: int | None
     """A batch that was begun and has to be repeated."""
     nodes: int
-    offsets: Mapping[Input, Offsets]
+    offsets: Mapping[InputName, Offsets]
     states: DataFrame
     """`node int, number bigint, block binary`: heads and blocks of all nodes."""
     sources: Mapping[int, bytes]
@@ -94,7 +94,7 @@ def _operators(spark: SparkSession, path: str, location: str, stateful: bool) ->
     return {row["operatorName"]: _Operator(row["operatorId"], row["numPartitions"]) for row in rows}
 
 
-def _offsets(log: str, location: str) -> dict[Input, Offsets]:
+def _offsets(log: str, location: str) -> dict[InputName, Offsets]:
     """A line says which format the log has, one is Spark's, and each input has one."""
     try:
         version, _, *inputs = log.split("\n")

@@ -4,15 +4,14 @@ A row's new home is known from its hash, so each new node can be made of what th
 others: `scatter` takes the old nodes apart, `gather` makes a new one.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
-from uuid import uuid4
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from balajoin.checkpoints.leftovers import Entry, Leftovers, last_batch
-from balajoin.compute import head, owed
+from balajoin.compute import owed
+from balajoin.compute.state import HEAD, LastBatch, NodeState, new_name
 from balajoin.compute.store import sliced, tagged, with_shelf
 from balajoin.core.blocks import longs, partition_by, pieces
 from balajoin.core.hashing import homes
@@ -31,9 +30,9 @@ class Rescale:
 
     def scatter(self, entry: Entry) -> Iterator[tuple[int, bytes]]:
         """What each new node has to know of an entry. Heads go to all of them."""
-        if entry.number == head.HEAD:
+        if entry.number == HEAD:
             yield from ((node, entry.block) for node in range(self.spec.nodes))
-        elif entry.number < head.HEAD:
+        elif entry.number < HEAD:
             yield entry.node % self.spec.nodes, entry.block
         else:
             rows, shelf = with_shelf(entry.block)
@@ -54,29 +53,32 @@ class Rescale:
             for block in self._blocks(shelf, tables):
                 yield number, block
                 number += 1
-        yield head.HEAD, head.write({**self._head(old.heads, number, debts), "decided": old.decided})
+        yield HEAD, self._state(old, number, debts).write()
 
     def _blocks(self, shelf: Shelf, tables: Iterable[pa.Table]) -> Iterator[bytes]:
         for piece in pieces(sorted(tables, key=_earliest)):
             yield from (tagged(shelf, single) for single in sliced(piece, self.spec.slice_us))
 
-    def _head(self, heads: Mapping[int, Mapping[str, Any]], next_number: int, debts: int) -> dict[str, Any]:
+    def _state(self, old: Leftovers, next_number: int, debts: int) -> NodeState:
         """All nodes agree on time, and batches begin anew: the last one becomes -1."""
-        newest = max(heads.values(), key=last_batch)
-        return {
-            **newest,
-            "pins": agreed(None, self.spec.pins),
-            "lineage": uuid4().hex,
-            "seal": uuid4().hex,
-            "next_number": next_number,
-            "leases": [],
-            "guest": {"held": [], "pins": [], "channels": []},
-            "past": [[at - self.batch - 1, mark] for at, mark in newest["past"]],
-            "overdue": [],
-            "plans": [],
-            "last": [-1, next_number],
-            "owed": debts,
-        }
+        newest = max(old.nodes.values(), key=last_batch)
+        return replace(
+            newest,
+            pins=agreed(None, self.spec.pins),
+            lineage=new_name(),
+            seal=new_name(),
+            next_number=next_number,
+            leases={},
+            held={},
+            uncovered={},
+            channels={},
+            probe_watermarks=[(at - self.batch - 1, mark) for at, mark in newest.probe_watermarks],
+            decided=old.decided,
+            overdue=[],
+            plans=[],
+            last=LastBatch(-1, next_number),
+            owed=debts,
+        )
 
 
 def _earliest(rows: pa.Table) -> int:

@@ -1,7 +1,7 @@
 """`balajoin rescale`: of a stopped join's checkpoint, one with another number of nodes."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,14 @@ from balajoin.checkpoints.leftovers import Entry, last_batch
 from balajoin.checkpoints.lock import sole_user
 from balajoin.checkpoints.reading import Checkpoint, explained
 from balajoin.checkpoints.rehome import Rescale
-from balajoin.compute import head
+from balajoin.compute.state import HEAD, NodeState
 from balajoin.config.models import Config, JoinSettings
 from balajoin.config.pinned import pins
 from balajoin.core.pins import refuse_others
 from balajoin.core.spec import JoinSpec
 from balajoin.errors import StateError
 from balajoin.kafka import topic_ids
-from balajoin.routing.source import rescaled
+from balajoin.routing.state import SourceState
 from balajoin.spark.labels import node_labels
 from balajoin.spark.session import create_session
 from balajoin.spark.worker import settle
@@ -66,18 +66,9 @@ def change(
         raise StateError(f"{to} exists: name a place for the new checkpoint where nothing is, or delete that first")
     old = reading.read(spark, location)
     _refuse_unfit(old, nodes, given)
-    spec = JoinSpec(
-        nodes=nodes,
-        before_us=settings.before_ms * 1000,
-        after_us=settings.after_ms * 1000,
-        lateness_us=settings.lateness_ms * 1000,
-        idle_after_ms=settings.idle_after_ms,
-        sources={},
-        pins={**given, "join.nodes": nodes},
-        type=settings.type,
-    )
+    spec = replace(JoinSpec.of(settings, {**given, "join.nodes": nodes}, sources={}), nodes=nodes)
     states = rehomed(old.states, Rescale(old.nodes, old.batch, spec))
-    sources = {source: rescaled(state, nodes) for source, state in old.sources.items()}
+    sources = {source: SourceState.read(state).rescaled(nodes).write() for source, state in old.sources.items()}
 
     def finish() -> None:
         _refuse_moved(spark, old)
@@ -98,10 +89,10 @@ def _refuse_unfit(old: Checkpoint, nodes: int, given: dict[str, Any]) -> None:
             f"the join with the checkpoint {old.location} was stopped within batch {old.unfinished}, or still runs: "
             "start it, stop it with Ctrl-C or SIGTERM, which finish the batch, and rescale then"
         )
-    for row in old.states.filter(f"number = {head.HEAD}").collect():
-        content = head.read(bytes(row["block"]))
-        refuse_others(content["pins"], {**given, "join.nodes": old.nodes})
-        last_batch(content)
+    for row in old.states.filter(f"number = {HEAD}").collect():
+        state = NodeState.read(bytes(row["block"]))
+        refuse_others(state.pins, {**given, "join.nodes": old.nodes})
+        last_batch(state)
 
 
 def _refuse_moved(spark: SparkSession, old: Checkpoint) -> None:

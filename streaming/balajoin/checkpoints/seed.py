@@ -9,7 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from balajoin.checkpoints.files import Folder
-from balajoin.checkpoints.reading import Checkpoint, Input, Offsets
+from balajoin.checkpoints.reading import Checkpoint, InputName, Offsets
+from balajoin.compute.state import HEAD
 from balajoin.core import codec
 from balajoin.errors import StateError
 from balajoin.spark.labels import node_labels
@@ -30,14 +31,14 @@ _EARLIEST = -2
 class Seed:
     """Nothing at all, for a checkpoint that was not made of another."""
 
-    offsets: Mapping[Input, Offsets] = field(default_factory=dict)
+    offsets: Mapping[InputName, Offsets] = field(default_factory=dict)
     sources: Mapping[int, bytes] = field(default_factory=dict)
     owing: bool = False
     """Some node has results to hand out, whether rows come or not."""
     states: DataFrame | None = None
     """What each node's state holds at first, by the node's label."""
 
-    def first_offsets(self, input_: Input, topic: str, partitions: Mapping[str, int], otherwise: str) -> str:
+    def first_offsets(self, input_: InputName, topic: str, partitions: Mapping[str, int], otherwise: str) -> str:
         """As Spark's Kafka source takes them: it wants all partitions, and some may have been added."""
         if input_ not in self.offsets:
             return otherwise
@@ -58,14 +59,14 @@ def write(
     folder: Folder,
     states: DataFrame,
     nodes: int,
-    offsets: Mapping[Input, Offsets],
+    offsets: Mapping[InputName, Offsets],
     sources: Mapping[int, bytes],
     finish: Callable[[], None],
 ) -> None:
     """The manifest comes last, after `finish`: without it nothing starts from here."""
     place = folder.within(_NODES)
     states.write.parquet(place)
-    owing = states.sparkSession.read.parquet(place).filter("number < -1").limit(1).count() > 0
+    owing = states.sparkSession.read.parquet(place).filter(f"number < {HEAD}").limit(1).count() > 0
     content = {
         "nodes": nodes,
         "offsets": dict(offsets),

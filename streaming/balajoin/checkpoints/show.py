@@ -10,7 +10,7 @@ from rich.text import Text
 from balajoin.checkpoints.display import as_json, tables
 from balajoin.checkpoints.reading import explained, read
 from balajoin.checkpoints.seed import unstarted
-from balajoin.checkpoints.summary import Summary, summary
+from balajoin.checkpoints.summary import CheckpointSummary, summary
 from balajoin.config.models import Config
 from balajoin.config.pinned import pins
 from balajoin.core.pins import refuse_others, shown
@@ -32,7 +32,7 @@ def show(location: str, config: Config | None, *, in_json: bool, cache: Path, ve
         console.print(Text(part) if isinstance(part, str) else part, soft_wrap=isinstance(part, str))
 
 
-def look(location: str, config: Config | None, *, cache: Path, verbose: bool) -> Summary:
+def look(location: str, config: Config | None, *, cache: Path, verbose: bool) -> CheckpointSummary:
     spark = create_session(
         master=config.run.master if config else None,
         app_name="balajoin state",

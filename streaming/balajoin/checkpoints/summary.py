@@ -8,18 +8,19 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from balajoin.checkpoints.reading import Checkpoint, Input, Offsets
-from balajoin.compute import head
+from balajoin.checkpoints.reading import Checkpoint, InputName, Offsets
 from balajoin.compute.pairs import PAIRS
+from balajoin.compute.state import HEAD, GuestKey, NodeState, Uncovered
 from balajoin.compute.store import with_shelf
 from balajoin.core.blocks import decode, longs
 from balajoin.core.event_time import BEGINNING
 from balajoin.core.hashing import homes
+from balajoin.core.messages import Lease
 from balajoin.core.sides import SIDES, Shelf, Side
 from balajoin.errors import BlockError, StateError
 from balajoin.routing import policies
 from balajoin.routing.policies import HotKey
-from balajoin.routing.source import read_state
+from balajoin.routing.state import SourceState
 from balajoin.spark.worker import settle
 
 DESCRIBED = "node int, shelf string, rows bigint, own bigint, size bigint, earliest bigint, latest bigint, note binary"
@@ -40,13 +41,13 @@ _SHOWN: dict[Shelf, tuple[bool, str | None]] = {
     "probe": (False, "probe"),
     "fragment": (False, "fragment"),
     "build": (False, "build"),
-    "lonely_probe": (True, "probe"),
-    "lonely_build": (True, "build"),
+    "unmatched_probe": (True, "probe"),
+    "unmatched_build": (True, "build"),
     "overdue_build": (True, "build"),
     "met_probe": (False, None),
     "met_build": (False, None),
 }
-"""Whether rows of a shelf wait for being sure to have no match, and what they count as; marks are no rows."""
+"""Whether rows of a shelf wait until it is known that they have no match, and what they count as; marks are no rows."""
 
 
 @dataclass(frozen=True)
@@ -81,10 +82,10 @@ class Describer:
         return describe
 
     def describe(self, node: int, number: int, block: bytes) -> Described:
-        if number == head.HEAD:
+        if number == HEAD:
             return Described(node, None, 0, 0, len(block), 0, 0, block)
         try:
-            if number < head.HEAD:
+            if number < HEAD:
                 return Described(node, "owed", decode(block, PAIRS).num_rows, 0, len(block), 0, 0, b"{}")
             rows, shelf = with_shelf(block)
         except BlockError as damaged:
@@ -121,11 +122,11 @@ class NodeSummary:
     oldest: int | None = None
     newest: int | None = None
     watermarks: dict[Side, int | None] = field(default_factory=lambda: dict.fromkeys(SIDES))
-    leases: list[list[Any]] = field(default_factory=list)
-    """Hash, the node that gets its build rows, whether only a fragment's share, and up to which time."""
+    leases: Mapping[Lease, int] = field(default_factory=dict)
+    """Up to which time the node forwards build rows, and to whom."""
     holds: int = 0
-    pins: list[list[Any]] = field(default_factory=list)
-    """Hash, whether a fragment, the earliest and the latest time of the probe rows that wait, and since which batch."""
+    uncovered: Mapping[GuestKey, Uncovered] = field(default_factory=dict)
+    """Probe rows that wait for build rows of their home."""
 
 
 @dataclass(frozen=True)
@@ -138,26 +139,26 @@ class SourceSummary:
 
 
 @dataclass(frozen=True)
-class Summary:
+class CheckpointSummary:
     location: str
     join: str | None
     batch: int
     unfinished: int | None
     pins: dict[str, Any]
-    offsets: Mapping[Input, Offsets]
+    offsets: Mapping[InputName, Offsets]
     nodes: list[NodeSummary]
     sources: list[SourceSummary]
     keys: dict[int, str]
     """One key of each hash that is frequent somewhere, if any of its rows is stored."""
 
 
-def summary(checkpoint: Checkpoint) -> Summary:
+def summary(checkpoint: Checkpoint) -> CheckpointSummary:
     sources = [source_summary(number, state) for number, state in sorted(checkpoint.sources.items())]
     describer = Describer(checkpoint.nodes, tuple({key.hash for source in sources for key in source.hot_keys}))
     rows = checkpoint.states.mapInArrow(describer.as_function(), DESCRIBED).collect()
     entries = [Described(**{**row.asDict(), "note": bytes(row["note"])}) for row in rows]
     pins, nodes, keys = node_summaries(entries)
-    return Summary(
+    return CheckpointSummary(
         checkpoint.location,
         checkpoint.join,
         checkpoint.batch,
@@ -171,10 +172,11 @@ def summary(checkpoint: Checkpoint) -> Summary:
 
 
 def source_summary(number: int, state: bytes) -> SourceSummary:
-    content = read_state(state)
-    policy, hot_keys = policies.remembered(content["policy"])
-    newest = {side: _time(content["latest"][side]) for side in SIDES}
-    return SourceSummary(number, newest, content["leases"], policy, hot_keys)
+    written = SourceState.read(state)
+    policy, hot_keys = policies.remembered(written.policy)
+    newest = {side: _time(written.latest[side]) for side in SIDES}
+    leases = [[*lease, until] for lease, until in written.leases.items()]
+    return SourceSummary(number, newest, leases, policy, hot_keys)
 
 
 def node_summaries(entries: Iterable[Described]) -> tuple[dict[str, Any], list[NodeSummary], dict[int, str]]:
@@ -200,14 +202,13 @@ def node_summaries(entries: Iterable[Described]) -> tuple[dict[str, Any], list[N
 
 
 def _add_head(node: NodeSummary, state: bytes) -> dict[str, Any]:
-    content = head.read(state)
+    found = NodeState.read(state)
     node.bytes += len(state)
-    node.watermarks = {side: _time(content["watermarks"][side]["current"]) for side in SIDES}
-    node.leases = content["leases"]
-    node.holds = len(content["guest"]["held"])
-    node.pins = content["guest"]["pins"]
-    pins: dict[str, Any] = content["pins"]
-    return pins
+    node.watermarks = {side: _time(found.watermarks[side].current) for side in SIDES}
+    node.leases = found.leases
+    node.holds = len(found.held)
+    node.uncovered = found.uncovered
+    return dict(found.pins)
 
 
 def _add_block(node: NodeSummary, entry: Described) -> None:

@@ -2,24 +2,21 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 
-from balajoin.compute.head import HEAD
-from balajoin.compute.node import Arrival, Node
-from balajoin.compute.pairs import PAIRS
-from balajoin.control.announcements import ANNOUNCED, announced_places, announced_signals
+from balajoin.compute.exchange import Arrival, NodeInputs, Outcome
+from balajoin.compute.node import Node
+from balajoin.compute.pairs import JOINED
+from balajoin.compute.state import HEAD
+from balajoin.control import announcements
 from balajoin.control.encoding import (
-    is_report,
-    is_tick,
-    read_part,
-    read_report,
-    read_signal,
-    read_tick,
+    read_control,
+    read_replica,
     report_records,
     shipment_records,
     signal_record,
@@ -28,14 +25,14 @@ from balajoin.control.rejects import late_records
 from balajoin.core import blocks
 from balajoin.core.codec import refusing_damage
 from balajoin.core.hashing import home
-from balajoin.core.messages import ForeignRecordError, Part, Report, Signal, Stamp
+from balajoin.core.messages import ForeignRecordError, Part, Report, Signal, Stamp, Tick
 from balajoin.core.spec import JoinSpec, SideTopics
-from balajoin.kafka.producer import Place, Publisher, size
+from balajoin.kafka.producer import PartitionOffset, Publisher, size
+from balajoin.sinks.node_sink import NodeSink
 from balajoin.spark.worker import settle
 
 _FRAME_ROWS = 1 << 16
 _FRAME_BYTES = 64 << 20
-_NOTED = PAIRS.append(pa.field("note", pa.string()))
 
 
 def process(
@@ -45,9 +42,10 @@ def process(
     state: Any,
     cache: Path,
     topics: SideTopics,
+    sink: NodeSink | None,
     frames: Iterator[pd.DataFrame],
 ) -> Iterator[pd.DataFrame]:
-    """Joined rows, and one row that holds nothing but statistics.
+    """Joined rows, unless a `sink` takes them, and one row that holds nothing but statistics.
 
     `state` is Spark's map state of node `number`.
     """
@@ -57,35 +55,58 @@ def process(
     with refusing_damage("node"):
         node = Node(spec, stored.get(HEAD), stored, cache, number)
     inputs = Inputs.read(stamp, (row for frame in frames for row in frame.itertuples(index=False)), node.is_lost)
-    inputs.signals += announced_signals(topics.options, topics.control, inputs.places, stamp)
-    for pairs in gathered(node.process(stamp.batch, **inputs.of_node)):
-        yield _frame(pairs.append_column(_NOTED.field("note"), pa.nulls(pairs.num_rows, pa.string())))
-    _publish(node, stamp, spec.nodes, topics)
-    stored.put(HEAD, node.state())
-    node.statistics.foreign_records += inputs.foreign
-    node.statistics.stale_records = inputs.stale
-    node.statistics.busy_us = (time.process_time_ns() - began) // 1000
-    yield _frame(pa.Table.from_pylist([{"note": node.statistics.to_json()}], _NOTED))
+    inputs.signals += announcements.announced_signals(topics.options, topics.control, inputs.places, stamp)
+    results = node.process(stamp.batch, inputs.of_node())
+
+    def finish() -> _Published:
+        published = _publish(results.outcome, stamp, spec.nodes, topics)
+        stored.put(HEAD, results.outcome.state)
+        return published
+
+    if sink is None:
+        for pairs in gathered(results):
+            yield _frame(pairs.append_column(JOINED.field("note"), pa.nulls(pairs.num_rows, pa.string())))
+        published = finish()
+    else:
+        with sink.transaction(stamp, number, inputs.planned_ms) as transaction:
+            encoded = sink.encoder()
+            for pairs in gathered(results):
+                if pairs.num_rows:
+                    transaction.write(encoded(pairs))
+            published = finish()
+            transaction.commit()
+    statistics = replace(
+        results.outcome.statistics,
+        signal_bytes=published.signal_bytes,
+        replica_bytes=published.replica_bytes,
+        foreign_records=results.outcome.statistics.foreign_records + inputs.foreign,
+        stale_records=inputs.stale,
+        busy_us=(time.process_time_ns() - began) // 1000,
+    )
+    yield _frame(pa.Table.from_pylist([{"note": statistics.to_json()}], JOINED))
 
 
 @dataclass
 class Inputs:
+    """The rows that Spark hands a node, sorted by what they are."""
+
     arrivals: list[Arrival] = field(default_factory=list)
     signals: list[Signal] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
     reports: list[Report] = field(default_factory=list)
     ticks_ms: list[int] = field(default_factory=list)
-    places: list[Place] = field(default_factory=list)
+    places: list[PartitionOffset] = field(default_factory=list)
     """Where the signals of this batch are."""
+
+    planned_ms: int = 0
+    """The batch's own time: a repeated batch has it again."""
 
     foreign: int = 0
     stale: int = 0
     """Of another checkpoint, of a time line that this one has left, or of an attempt at a batch that was given up."""
 
-    @property
-    def of_node(self) -> dict[str, Any]:
-        """As `Node.process` takes them."""
-        return {name: getattr(self, name) for name in ("arrivals", "signals", "parts", "reports", "ticks_ms")}
+    def of_node(self) -> NodeInputs:
+        return NodeInputs(self.arrivals, self.signals, self.parts, self.reports, self.ticks_ms)
 
     @classmethod
     def read(cls, stamp: Stamp, rows: Iterable[Any], is_lost: Callable[[Stamp], bool] = lambda _: False) -> "Inputs":
@@ -98,6 +119,7 @@ class Inputs:
             return ours
 
         for row in rows:
+            inputs.planned_ms = max(inputs.planned_ms, int(getattr(row, "now_ms", 0)))
             try:
                 inputs._add(row, is_ours)
             except ForeignRecordError:
@@ -105,44 +127,53 @@ class Inputs:
         return inputs
 
     def _add(self, row: Any, is_ours: Callable[[Stamp], bool]) -> None:
-        if row.section == "signal" and is_tick(row.note):
-            sent, tick_ms = read_tick(row.note)
-            if is_ours(sent):
-                self.ticks_ms.append(tick_ms)
-        elif row.section == "signal":
-            sent, signal = read_signal(row.note)
-            if is_ours(sent):
-                self.signals.append(signal)
-        elif row.section == "replica" and is_report(row.note):
-            sent, report = read_report(row.note, row.block)
-            if is_ours(sent):
-                self.reports.append(report)
-        elif row.section == "replica":
-            part = read_part(row.note, row.block)
-            if is_ours(part.stamp):
-                self.parts.append(part)
-        elif row.section == ANNOUNCED:
-            self.places += announced_places(row.block)
-        elif row.section == "foreign":
-            self.foreign += 1
-        else:
-            rows = [blocks.decode(row.block)]
-            self.arrivals.append(Arrival(row.section, int(row.source), int(row.watermark), int(row.now_ms), rows))
+        match row.section:
+            case "signal":
+                self._add_message(*read_control(row.note), is_ours)
+            case "replica":
+                self._add_message(*read_replica(row.note, row.block), is_ours)
+            case announcements.ANNOUNCED:
+                self.places += announcements.announced_places(row.block)
+            case "foreign":
+                self.foreign += 1
+            case section:
+                rows = [blocks.decode(row.block)]
+                self.arrivals.append(Arrival(section, int(row.source), int(row.watermark), int(row.now_ms), rows))
+
+    def _add_message(
+        self, sent: Stamp, message: Signal | Tick | Part | Report, is_ours: Callable[[Stamp], bool]
+    ) -> None:
+        if not is_ours(sent):
+            return
+        match message:
+            case Signal():
+                self.signals.append(message)
+            case Tick():
+                self.ticks_ms.append(message.now_ms)
+            case Part():
+                self.parts.append(message)
+            case Report():
+                self.reports.append(message)
 
 
-def _publish(node: Node, stamp: Stamp, nodes: int, topics: SideTopics) -> None:
+@dataclass(frozen=True)
+class _Published:
+    signal_bytes: int
+    replica_bytes: int
+
+
+def _publish(outcome: Outcome, stamp: Stamp, nodes: int, topics: SideTopics) -> _Published:
     publisher = Publisher(topics.options)
-    for rows in node.late:
+    for rows in outcome.late:
         publisher.publish(topics.late, late_records(rows.side, topics.origins[rows.side], rows.rows, rows.watermark))
-    if node.signals:
-        signals = [signal_record(stamp, home(signal.hash, nodes), signal) for signal in node.signals]
-        node.statistics.signal_bytes = sum(map(size, signals))
+    signals = [signal_record(stamp, home(signal.hash, nodes), signal) for signal in outcome.signals]
+    if signals:
         publisher.publish(topics.control, signals, whole=True)
-    if node.shipments or node.reports:
-        records = [record for shipment in node.shipments for record in shipment_records(stamp, shipment)]
-        records += [record for report in node.reports for record in report_records(stamp, report)]
-        node.statistics.replica_bytes = sum(map(size, records))
-        publisher.publish(topics.replicas, records, whole=True)
+    replicas = [record for shipment in outcome.shipments for record in shipment_records(stamp, shipment)]
+    replicas += [record for report in outcome.reports for record in report_records(stamp, report)]
+    if replicas:
+        publisher.publish(topics.replicas, replicas, whole=True)
+    return _Published(sum(map(size, signals)), sum(map(size, replicas)))
 
 
 class StateBlocks:

@@ -1,21 +1,20 @@
 """A node as the guest of keys that have their home elsewhere: which build rows it can count on, and what it waits for.
 
-A probe row that no grant covers yet is *pinned*: it stays, however far time goes on, until its home has shipped the
+A probe row that no grant covers yet is *uncovered*: it stays, however far time goes on, until its home has shipped the
 build rows that are there and promised those to come.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from balajoin.compute.state import GuestKey, Uncovered
 from balajoin.core.blocks import concat, decode, longs
-from balajoin.core.codec import whole
 from balajoin.core.event_time import BEGINNING
 from balajoin.core.hashing import homes
 from balajoin.core.messages import ForeignRecordError, Grant, Part, Shipment, Signal, check_times
@@ -26,26 +25,13 @@ from balajoin.errors import BlockError
 ASK_AGAIN_AFTER = 2
 _LONGEST_NOTED_WAIT = 64  # batches; longer waits count as this one
 
-Key = tuple[int, bool]  # hash, fragment
-
-
-@dataclass
-class Pin:
-    earliest: int
-    latest: int
-    asked: int
-    """The batch of the last signal for it."""
-
-    since: int
-    """The batch of its first row."""
-
 
 @dataclass
 class Guest:
     number: int
     nodes: int
-    held: dict[Key, int] = field(default_factory=dict)
-    pins: dict[Key, Pin] = field(default_factory=dict)
+    held: dict[GuestKey, int] = field(default_factory=dict)
+    uncovered: dict[GuestKey, Uncovered] = field(default_factory=dict)
     channels: dict[int, int] = field(default_factory=dict)
     """The last batch of each home from which a shipment was taken: what comes of that batch later is a repetition."""
 
@@ -54,13 +40,13 @@ class Guest:
     """Older than one batch. A trigger that does not read on, such as `availableNow` with a rate limit, does that."""
 
     waits: list[int] = field(default_factory=list)
-    """At index *b*, how many pins were let go after *b* batches."""
+    """At index *b*, of how many keys probe rows became covered after *b* batches."""
 
     def accept(self, parts: Iterable[Part], batch: int, kept_since: int = BEGINNING) -> list[Shipment]:
         """The shipments that are new to this node, in the order of their batches.
 
         A task that is tried again ships again, and not always the same: it may have read fewer of its batch's signals
-        early. All whole attempts are taken as one shipment; docs/architecture.md says why their grants hold. What comes
+        early. All whole attempts are taken as one shipment; docs/correctness.md says why their grants hold. What comes
         later than the next batch is of an attempt that was given up: of its rows, those older than `kept_since` may
         have been here, met others, and gone.
         """
@@ -108,20 +94,21 @@ class Guest:
         for grant in grants:
             key = (grant.hash, grant.fragment)
             self.held[key] = max(grant.until, self.held.get(key, grant.until))
-            if key in self.pins:  # what still waits came after the rows that this is the answer for
-                self.pins[key].asked = max(self.pins[key].asked, batch - 1)
-        waiting = {key: pin for key, pin in self.pins.items() if pin.latest > self._covered(*key)}
-        for key in self.pins.keys() - waiting.keys():
-            self._note_wait(batch - self.pins[key].since)
-        self.pins = waiting
+            if key in self.uncovered:  # what is still uncovered came after the rows that this is the answer for
+                rows = self.uncovered[key]
+                self.uncovered[key] = replace(rows, asked=max(rows.asked, batch - 1))
+        left = {key: rows for key, rows in self.uncovered.items() if rows.latest > self._covered(*key)}
+        for key in self.uncovered.keys() - left.keys():
+            self._note_wait(batch - self.uncovered[key].since)
+        self.uncovered = left
 
     def _note_wait(self, batches: int) -> None:
         at = min(batches, _LONGEST_NOTED_WAIT)
         self.waits += [0] * (at + 1 - len(self.waits))
         self.waits[at] += 1
 
-    def pin(self, probe: pa.Table, fragment: bool, watermark: int, batch: int) -> None:
-        """Remembers the rows of foreign keys that no grant covers. Late rows are nobody's promise, and not pinned."""
+    def note_uncovered(self, probe: pa.Table, fragment: bool, watermark: int, batch: int) -> None:
+        """Remembers which rows of foreign keys no grant covers. Nothing is promised to late rows."""
         hashes, times = longs(probe, "hash"), longs(probe, "time")
         foreign = (homes(hashes, self.nodes) != self.number) & (times >= watermark)
         if not foreign.any():
@@ -129,33 +116,27 @@ class Guest:
         codes, distinct = pd.factorize(hashes[foreign])
         covered = np.array([self._covered(int(hash_), fragment) for hash_ in distinct], np.int64)
         open_ = times[foreign] > covered[codes]
-        waiting = pd.Series(times[foreign][open_]).groupby(codes[open_])
-        for code, earliest, latest in waiting.agg(["min", "max"]).itertuples():
+        by_key = pd.Series(times[foreign][open_]).groupby(codes[open_])
+        for code, earliest, latest in by_key.agg(["min", "max"]).itertuples():
             key = (int(distinct[code]), fragment)
-            before = self.pins.get(key, Pin(earliest, latest, asked=batch, since=batch))
-            self.pins[key] = replace(before, earliest=min(before.earliest, earliest), latest=max(before.latest, latest))
-
-    def holds_back(self, rows: pa.Table, pins: Mapping[Key, Pin]) -> NDArray[np.bool_]:
-        """Which rows wait under one of these pins."""
-        hashes, times = longs(rows, "hash"), longs(rows, "time")
-        held = np.zeros(rows.num_rows, np.bool_)
-        for (hash_, _), pin in pins.items():
-            held |= (hashes == hash_) & (times >= pin.earliest)
-        return held
+            before = self.uncovered.get(key, Uncovered(int(earliest), int(latest), asked=batch, since=batch))
+            self.uncovered[key] = replace(
+                before, earliest=min(before.earliest, int(earliest)), latest=max(before.latest, int(latest))
+            )
 
     @property
-    def earliest_pinned(self) -> int | None:
-        return min((pin.earliest for pin in self.pins.values()), default=None)
+    def earliest_uncovered(self) -> int | None:
+        return min((rows.earliest for rows in self.uncovered.values()), default=None)
 
     def asks(self, batch: int) -> list[Signal]:
         """Signals for what should have come by now."""
-        overdue = [(key, pin) for key, pin in self.pins.items() if batch - pin.asked >= ASK_AGAIN_AFTER]
-        for _, pin in overdue:
-            pin.asked = batch
-        return [
-            Signal(hash_, self.number, pin.latest, fragment, again=True, since=pin.earliest)
-            for (hash_, fragment), pin in sorted(overdue, key=_key)
-        ]
+        overdue = sorted(key for key, rows in self.uncovered.items() if batch - rows.asked >= ASK_AGAIN_AFTER)
+        signals = []
+        for hash_, fragment in overdue:
+            rows = self.uncovered[hash_, fragment]
+            self.uncovered[hash_, fragment] = replace(rows, asked=batch)
+            signals.append(Signal(hash_, self.number, rows.latest, fragment, again=True, since=rows.earliest))
+        return signals
 
     def end_holds(self, probe_watermark: int) -> None:
         """No row that is on time can be covered by them any more."""
@@ -164,23 +145,6 @@ class Guest:
     def _covered(self, hash_: int, fragment: bool) -> int:
         """Who gets all build rows also gets every fragment's share."""
         return max(self.held.get((hash_, False), BEGINNING), self.held.get((hash_, fragment), BEGINNING))
-
-    def to_state(self) -> dict[str, Any]:
-        return {
-            "held": [[*key, until] for key, until in sorted(self.held.items())],
-            "pins": [[*key, *astuple(pin)] for key, pin in sorted(self.pins.items(), key=_key)],
-            "channels": sorted(self.channels.items()),
-        }
-
-    @classmethod
-    def from_state(cls, number: int, nodes: int, state: dict[str, Any]) -> "Guest":
-        return cls(
-            number,
-            nodes,
-            {(whole(hash_), bool(fragment)): whole(until) for hash_, fragment, until in state["held"]},
-            {(whole(hash_), bool(fragment)): _pin(*map(whole, pin)) for hash_, fragment, *pin in state["pins"]},
-            {whole(home): whole(batch) for home, batch in state["channels"]},
-        )
 
 
 def _merged(shipments: Sequence[Shipment], kept_since: int = BEGINNING) -> Shipment:
@@ -192,10 +156,10 @@ def _merged(shipments: Sequence[Shipment], kept_since: int = BEGINNING) -> Shipm
     return Shipment(shipments[0].home, shipments[0].node, rows, grants, sorted(pulled))
 
 
-def _pin(earliest: int, latest: int, asked: int, since: int | None = None) -> Pin:
-    """Earlier states of the same format do not tell `since`."""
-    return Pin(earliest, latest, asked, asked if since is None else since)
-
-
-def _key(entry: tuple[Key, Pin]) -> Key:
-    return entry[0]
+def is_uncovered(rows: pa.Table, uncovered: Mapping[GuestKey, Uncovered]) -> NDArray[np.bool_]:
+    """Which rows are among these uncovered ones."""
+    hashes, times = longs(rows, "hash"), longs(rows, "time")
+    found = np.zeros(rows.num_rows, np.bool_)
+    for (hash_, _), some in uncovered.items():
+        found |= (hashes == hash_) & (times >= some.earliest)
+    return found

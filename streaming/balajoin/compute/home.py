@@ -7,7 +7,6 @@ passed `until + after`. All nodes have the same watermarks, so that the end of a
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +14,6 @@ from numpy.typing import NDArray
 
 from balajoin.compute.store import BlockStore
 from balajoin.core.blocks import longs
-from balajoin.core.codec import whole
 from balajoin.core.event_time import BEGINNING
 from balajoin.core.hashing import home
 from balajoin.core.matrix import fragment_of, matrix
@@ -84,7 +82,7 @@ class Home:
         self._pulled[node] |= whole | fragments
         whole_hashes, fragment_hashes = (np.array(sorted(hashes), np.int64) for hashes in (whole, fragments))
         wanted = np.union1d(whole_hashes, fragment_hashes)
-        for rows in (*store.rows_with("build", wanted), *store.rows_with("lonely_build", wanted)):
+        for rows in (*store.rows_with("build", wanted), *store.rows_with("unmatched_build", wanted)):
             recent = rows.filter(pa.array(longs(rows, "time") >= oldest)).combine_chunks()
             share = self._share(recent, node, whole_hashes, fragment_hashes)
             if share.num_rows:
@@ -116,17 +114,6 @@ class Home:
         if len(fragments):
             wanted |= np.isin(hashes, fragments) & in_fragment(rows, node, self.nodes)
         return rows if wanted.all() else rows.filter(pa.array(wanted)).combine_chunks()
-
-    def to_state(self) -> list[list[Any]]:
-        return [[*lease, until] for lease, until in sorted(self.leases.items())]
-
-    @classmethod
-    def from_state(cls, number: int, nodes: int, state: list[list[Any]]) -> "Home":
-        return cls(
-            number,
-            nodes,
-            {(whole(hash_), whole(node), bool(fragment)): whole(until) for hash_, node, fragment, until in state},
-        )
 
 
 def in_fragment(build: pa.Table, node: int, nodes: int) -> NDArray[np.bool_]:

@@ -17,7 +17,7 @@ from balajoin.core.spec import JoinSpec
 
 
 @dataclass(frozen=True)
-class Found:
+class MatchedRows:
     """Matching rows: number by number, rows of two tables."""
 
     probe: pa.Table
@@ -25,25 +25,39 @@ class Found:
     build: pa.Table
     build_rows: NDArray[np.int32]
 
-    def where(self, mine: NDArray[np.bool_]) -> "Found":
-        return self if mine.all() else Found(self.probe, self.probe_rows[mine], self.build, self.build_rows[mine])
+    def __bool__(self) -> bool:
+        return len(self.probe_rows) > 0
+
+    def where(self, mine: NDArray[np.bool_]) -> "MatchedRows":
+        if mine.all():
+            return self
+        return MatchedRows(self.probe, self.probe_rows[mine], self.build, self.build_rows[mine])
 
     def paired(self) -> pa.Table:
         return pairs.paired(self.probe, self.probe_rows, self.build, self.build_rows)
 
 
-def find(
-    store: BlockStore, spec: JoinSpec, node: int, section: Section, piece: pa.Table, shelf: Shelf
-) -> Iterator[Found]:
-    """What rows of `piece`, which came in `section`, match on `shelf`. A fragment meets only its share at this node."""
-    side = side_of(section)
-    window = spec.window(side)
-    times = longs(piece, "time")
-    for run in store.runs(shelf, int(times.min()) + window.lower, int(times.max()) + window.upper):
-        chunk = pairs.at_once(piece, run.rows)
-        for mine, theirs in matches(piece, run.index, run.rows, window, chunk):
-            found = Found(piece, mine, run.rows, theirs) if side == "probe" else Found(run.rows, theirs, piece, mine)
-            if "fragment" in (section, shelf):
-                found = found.where(in_fragment(found.build, node, spec.nodes)[found.build_rows])
-            if len(found.probe_rows):
-                yield found
+@dataclass(frozen=True)
+class Matcher:
+    """Looks rows up in the store of one node."""
+
+    store: BlockStore
+    spec: JoinSpec
+    node: int
+
+    def find(self, section: Section, piece: pa.Table, shelf: Shelf) -> Iterator[MatchedRows]:
+        """What rows of `piece`, which came in `section`, match on `shelf`. A fragment meets only its share here."""
+        side = side_of(section)
+        window = self.spec.window(side)
+        times = longs(piece, "time")
+        for run in self.store.runs(shelf, int(times.min()) + window.lower, int(times.max()) + window.upper):
+            chunk = pairs.at_once(piece, run.rows)
+            for mine, theirs in matches(piece, run.index, run.rows, window, chunk):
+                if side == "probe":
+                    found = MatchedRows(piece, mine, run.rows, theirs)
+                else:
+                    found = MatchedRows(run.rows, theirs, piece, mine)
+                if "fragment" in (section, shelf):
+                    found = found.where(in_fragment(found.build, self.node, self.spec.nodes)[found.build_rows])
+                if found:
+                    yield found

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from balajoin.compute.pairs import PAIRS
-from balajoin.compute.store import Durable
+from balajoin.compute.store import Durable, stored_block
 from balajoin.core.blocks import concat, decode, encode
 
 _FIRST = -2  # and downwards; the head is -1, and rows have numbers from 0 on
@@ -19,7 +19,5 @@ def entries(results: Iterable[pa.Table]) -> Iterator[tuple[int, bytes]]:
 
 def take(durable: Durable, count: int) -> Iterator[pa.Table]:
     for number in range(_FIRST, _FIRST - count, -1):
-        block = durable.get(number)
-        assert block is not None, f"{count} blocks of results are owed, but {number} is not in the state store"
-        yield concat([decode(block, PAIRS)])
+        yield concat([decode(stored_block(durable, number), PAIRS)])
         durable.remove(number)

@@ -25,6 +25,8 @@ PAIRS = pa.schema(
         ("build_offset", pa.int64()),
     ]
 )
+JOINED = PAIRS.append(pa.field("note", pa.string()))
+"""What a node hands on: joined rows, and one row for each batch that holds nothing but the node's statistics."""
 
 
 def at_once(one: pa.Table, other: pa.Table) -> int:
@@ -46,6 +48,11 @@ def alone(side: Side, rows: pa.Table) -> pa.Table:
     columns = {"key": rows.column("key")}
     columns |= {f"{side}_{name}": rows.column(name) for name in ("value", "time", "partition", "offset")}
     return pa.table([columns.get(f.name, pa.nulls(rows.num_rows, f.type)) for f in PAIRS], schema=PAIRS)
+
+
+def count_alone(results: pa.Table) -> int:
+    """How many of the results are rows of one side."""
+    return int(results.column("probe_offset").null_count + results.column("build_offset").null_count)
 
 
 def _gather(table: pa.Table, column: str, rows: Any) -> pa.Array:

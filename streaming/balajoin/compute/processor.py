@@ -1,4 +1,4 @@
-"""A node as Spark runs it: `transformWithStateInPandas`, one group a node.
+"""A node as Spark runs it: `transformWithStateInPandas`, one group for each node.
 
 At each start of a query Spark imports this module into a process of its own, only to call `init`. So what a batch needs
 is imported when there is one: pandas, Arrow and numba would make every start half a second longer.
@@ -11,27 +11,27 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from pyspark.sql.types import BinaryType, LongType, StructType
 
 from balajoin.core.spec import JoinSpec, SideTopics
+from balajoin.sinks.node_sink import NodeSink
 from balajoin.spark.labels import node_labels
 from balajoin.spark.partitions import require_place
 
 if TYPE_CHECKING:
     import pandas as pd
 
-JOINED = (
-    "key binary, probe_value binary, probe_time bigint, probe_partition int, probe_offset bigint, "
-    "build_value binary, build_time bigint, build_partition int, build_offset bigint, note string"
-)
 # Not as text: Spark would ask the JVM what it means, four times in each task.
 _NUMBER = StructType().add("number", LongType())
 _BLOCK = StructType().add("block", BinaryType())
 
 
 class NodeProcessor(StatefulProcessor):
-    def __init__(self, nodes: int, spec: JoinSpec, topics: SideTopics, cache_dir: str | None) -> None:
+    def __init__(
+        self, nodes: int, spec: JoinSpec, topics: SideTopics, cache_dir: str | None, sink: NodeSink | None = None
+    ) -> None:
         self._node_of = {label: node for node, label in enumerate(node_labels(nodes))}
         self._spec = spec
         self._topics = topics
         self._cache_dir = cache_dir
+        self._sink = sink
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         # One variable for the head and all blocks: each costs every task a round trip or two, however little it holds.
@@ -45,7 +45,7 @@ class NodeProcessor(StatefulProcessor):
         require_place(key[0], self._spec.nodes, stamp.batch)
         node = self._node_of[key[0]]
         cache = cache_folder.place(self._cache_dir)
-        yield from batch.process(self._spec, node, stamp, self._state, cache, self._topics, rows)
+        yield from batch.process(self._spec, node, stamp, self._state, cache, self._topics, self._sink, rows)
 
     def handleInitialState(self, key: Any, initialState: "pd.DataFrame", timerValues: Any) -> None:  # noqa: N802, N803
         for entry in initialState.itertuples(index=False):

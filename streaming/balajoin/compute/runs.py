@@ -7,8 +7,8 @@ once and never changed; whatever is missing, touched or damaged is rebuilt from 
 import os
 import re
 import zlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, BinaryIO, TypeVar
 from uuid import uuid4
@@ -19,12 +19,15 @@ import pyarrow as pa
 from balajoin.compute.cache_folder import PrivateFolder
 from balajoin.compute.index import Index, build, check
 from balajoin.core.blocks import ROWS, checked_rows, longs
-from balajoin.core.sides import Shelf
+from balajoin.core.sides import SHELVES, Shelf
 from balajoin.errors import BlockError
 
 # Widest first, so that all are aligned.
 _INDEX_COLUMNS = (("hashes", np.int64), ("slots", np.int32), ("starts", np.int32), ("rows", np.int32))
 _SUFFIXES = ("rows", "index")
+# Shelves that have another name in the catalogs of all versions.
+_NAME_OF_SHELF: Mapping[Shelf, str] = {"unmatched_probe": "lonely_probe", "unmatched_build": "lonely_build"}
+_SHELF_OF_NAME: Mapping[str, Shelf] = {_NAME_OF_SHELF.get(shelf, shelf): shelf for shelf in SHELVES}
 _NAME = re.compile(r"[0-9a-f]{32}")
 
 # Names this start of an executor's Python processes. Balajoin's daemon imports this module before it forks workers, so
@@ -47,12 +50,19 @@ class RunInfo:
     earliest: int
     latest: int
 
+    @classmethod
+    def from_entry(cls, entry: dict[str, Any]) -> "RunInfo":
+        return cls(**{**entry, "shelf": _SHELF_OF_NAME[entry["shelf"]], "blocks": tuple(entry["blocks"])})
+
+    def to_entry(self) -> dict[str, Any]:
+        return {**asdict(self), "shelf": _NAME_OF_SHELF.get(self.shelf, self.shelf)}
+
 
 class DamagedRunError(Exception):
     """A run's file does not hold what was written."""
 
 
-class Run:
+class StoredRun:
     """Rows that are looked up together. Files are opened when first looked at.
 
     If they cannot be used, `recover` tells the rows, and `files` is None until they are written again.
@@ -148,7 +158,7 @@ class RunFiles:
             return False
 
     @classmethod
-    def write(cls, folder: PrivateFolder, run: Run) -> "RunFiles":
+    def write(cls, folder: PrivateFolder, run: StoredRun) -> "RunFiles":
         files = cls(folder, uuid4().hex)
         try:
             for name, write in zip(files.names, (_write_rows, _write_index), strict=True):
@@ -211,12 +221,12 @@ def _signature(found: os.stat_result) -> list[int]:
     return [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
 
 
-def _write_rows(file: _Summed, run: Run) -> None:
+def _write_rows(file: _Summed, run: StoredRun) -> None:
     with pa.ipc.new_stream(pa.PythonFile(file, "w"), ROWS) as writer:
         writer.write_table(run.rows)
 
 
-def _write_index(file: _Summed, run: Run) -> None:
+def _write_index(file: _Summed, run: StoredRun) -> None:
     columns = [getattr(run.index, name) for name, _ in _INDEX_COLUMNS]
     file.write(np.array([len(column) for column in columns], np.int64))
     for column in columns:

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Self
 
 
-@dataclass
+@dataclass(frozen=True)
 class NodeStatistics:
     node: int
     probe_rows: int = 0
@@ -37,6 +37,8 @@ class NodeStatistics:
 
     leases: int = 0
     pins: int = 0
+    """Keys with probe rows that no grant covers yet."""
+
     foreign_records: int = 0
     stale_records: int = 0
     delayed_shipments: int = 0

@@ -12,7 +12,7 @@ import logging
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 
 from balajoin.compute.cache_folder import PrivateFolder
 from balajoin.compute.index import rows_with
-from balajoin.compute.runs import Run, RunFiles, RunInfo
+from balajoin.compute.runs import RunFiles, RunInfo, StoredRun
 from balajoin.core.blocks import Compression, concat, decode, encode, longs, partition_by
 from balajoin.core.sides import SHELVES, Shelf
+from balajoin.errors import StateError
 
 _log = logging.getLogger(__name__)
 
@@ -52,12 +53,23 @@ class Durable(Protocol):
     def items(self) -> Iterable[tuple[int, bytes]]: ...
 
 
+def stored_block(durable: Durable, number: int) -> bytes:
+    block = durable.get(number)
+    if block is None:
+        raise _damaged(f"block {number} is missing")
+    return block
+
+
+def _damaged(what: str) -> StateError:
+    return StateError(f"the node state is damaged, {what}: restore the checkpoint from a copy, or start with a new one")
+
+
 class BlockStore:
     def __init__(self, durable: Durable, folder: PrivateFolder | None, slice_us: int) -> None:
         self._durable = durable
         self._folder = folder
         self._slice_us = slice_us
-        self._runs: list[Run] = []
+        self._runs: list[StoredRun] = []
         self.next_number = 0
         self._told = False
         self._lost = _LostRuns(durable)
@@ -75,7 +87,7 @@ class BlockStore:
             self._runs = [run if intact else self._rebuild(run.info) for run, intact in catalog]
         self._clear_folder(seal)
 
-    def _read_catalog(self, seal: str) -> list[tuple[Run, bool]] | None:
+    def _read_catalog(self, seal: str) -> list[tuple[StoredRun, bool]] | None:
         if self._folder is None:
             return None
         try:
@@ -88,17 +100,19 @@ class BlockStore:
                 return None
             runs = []
             for entry in catalog["runs"]:
-                info = RunInfo(**{**entry["info"], "blocks": tuple(entry["info"]["blocks"])})
+                info = RunInfo.from_entry(entry["info"])
                 files = RunFiles.from_entry(self._folder, entry["files"])
-                runs.append((Run(info, files=files, recover=self._lost.rows), files.intact()))
+                runs.append((StoredRun(info, files=files, recover=self._lost.rows), files.intact()))
             return runs
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
     def _rebuild_all(self, seal: str) -> None:
-        new: list[Run] = []
+        new: list[StoredRun] = []
         size = 0
         for number, block in self._durable.items():
+            if number >= self.next_number:  # its number would be given to another block
+                raise _damaged(f"block {number} has a number that was not given yet")
             self._lost.rebuilt_blocks += 1
             rows, shelf = with_shelf(block)
             if shelf == "overdue_build":
@@ -110,17 +124,17 @@ class BlockStore:
                 new, size = [], 0
         self._put_away(new, seal)
 
-    def _put_away(self, new: Sequence[Run], seal: str) -> None:
+    def _put_away(self, new: Sequence[StoredRun], seal: str) -> None:
         """Writes these runs, as one for each shelf and slice, and merges what is written."""
-        alike: dict[tuple[Shelf, int], list[Run]] = {}
+        alike: dict[tuple[Shelf, int], list[StoredRun]] = {}
         for run in new:
             alike.setdefault((run.info.shelf, run.info.slice), []).append(run)
         self._runs += [self._merged(runs) for runs in alike.values()]
         self._merge()
         self._clear_folder(seal)
 
-    def _rebuild(self, info: RunInfo) -> Run:
-        return self._written(Run(info, rows=self._lost.rows(info, "its files are gone, or were changed")))
+    def _rebuild(self, info: RunInfo) -> StoredRun:
+        return self._written(StoredRun(info, rows=self._lost.rows(info, "its files are gone, or were changed")))
 
     def _clear_folder(self, seal: str) -> None:
         if self._folder is None:
@@ -149,12 +163,11 @@ class BlockStore:
         return self.next_number - 1
 
     def take_back(self, number: int) -> pa.Table:
-        block = self._durable.get(number)
-        assert block is not None, f"block {number} was laid aside but is not in the state store"
+        block = stored_block(self._durable, number)
         self._durable.remove(number)
         return with_shelf(block)[0]
 
-    def runs(self, shelf: Shelf, earliest: int, latest: int) -> Iterator[Run]:
+    def runs(self, shelf: Shelf, earliest: int, latest: int) -> Iterator[StoredRun]:
         """Runs that may hold rows of `shelf` within these times."""
         for run in self._runs:
             if run.info.shelf == shelf and run.info.earliest <= latest and run.info.latest >= earliest:
@@ -195,7 +208,7 @@ class BlockStore:
         self._runs = [run if run.files else self._written(run) for run in self._runs]
         if self._folder is None or not all(run.files for run in self._runs):
             return
-        entries = [{"info": asdict(run.info), "files": run.files.to_entry()} for run in self._runs if run.files]
+        entries = [{"info": run.info.to_entry(), "files": run.files.to_entry()} for run in self._runs if run.files]
         body = json.dumps({"version": _CATALOG_VERSION, "runs": entries}).encode()
         try:
             self._folder.remove(_catalog_name(seal))
@@ -228,22 +241,22 @@ class BlockStore:
 
     # --- runs --------------------------------------------------------------------------------------------------------
 
-    def _run(self, shelf: Shelf, blocks: tuple[int, ...], rows: pa.Table) -> Run:
+    def _run(self, shelf: Shelf, blocks: tuple[int, ...], rows: pa.Table) -> StoredRun:
         times = longs(rows, "time")
         earliest, latest = int(times.min()), int(times.max())
         info = RunInfo(shelf, latest // self._slice_us, blocks, rows.num_rows, rows.nbytes, earliest, latest)
-        return Run(info, rows=rows)
+        return StoredRun(info, rows=rows)
 
-    def _written(self, run: Run) -> Run:
+    def _written(self, run: StoredRun) -> StoredRun:
         if self._folder is None:
             return run
         try:
-            return Run(run.info, files=RunFiles.write(self._folder, run), recover=self._lost.rows)
+            return StoredRun(run.info, files=RunFiles.write(self._folder, run), recover=self._lost.rows)
         except OSError as full:
             self._tell_once(full)
             return run
 
-    def _merged(self, runs: Sequence[Run]) -> Run:
+    def _merged(self, runs: Sequence[StoredRun]) -> StoredRun:
         blocks = tuple(number for run in runs for number in run.info.blocks)
         return self._written(self._run(runs[0].info.shelf, blocks, concat([run.rows for run in runs])))
 
@@ -263,11 +276,7 @@ class _LostRuns:
 
     def rows(self, info: RunInfo, cause: object) -> pa.Table:
         _log.warning("rebuilding a local run of %d rows from the state store: %s", info.rows, cause)
-        tables = []
-        for number in info.blocks:
-            block = self._durable.get(number)
-            assert block is not None, f"block {number} is listed but not in the state store"
-            tables.append(with_shelf(block)[0])
+        tables = [with_shelf(stored_block(self._durable, number))[0] for number in info.blocks]
         self.rebuilt_blocks += len(info.blocks)
         return concat(tables)
 
@@ -276,7 +285,7 @@ class _LostRuns:
 class _Merge:
     """Runs that are to become one."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[StoredRun, ...]
     rows: int
     bytes: int
 
@@ -285,7 +294,7 @@ class _Merge:
         return (max(self.rows, 1).bit_length() - 1) // (_FANOUT.bit_length() - 1)
 
 
-def merges(runs: Iterable[Run]) -> Iterator[tuple[Run, ...]]:
+def merges(runs: Iterable[StoredRun]) -> Iterator[tuple[StoredRun, ...]]:
     """Which runs to merge, each group into one: as if tier after tier was, but no row is written more than once."""
     alike: dict[tuple[Shelf, int], list[_Merge]] = {}
     for run in runs:

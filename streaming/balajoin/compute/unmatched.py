@@ -1,13 +1,13 @@
 """Rows that have met no match so far, in types of joins that ask for it: until they meet one, or are sure to have none.
 
-A row that has no match when it comes goes to its side's `lonely` shelf. When it meets one later, a mark with its place
-goes to the `met` shelf: what is stored is never written again. Once the watermark has passed the last time at which a
-match could come, a lonely row without a mark is *decided* to be alone, and meets nobody any more.
+A row that has no match when it comes goes to its side's `unmatched` shelf. When it meets one later, a mark with its
+place goes to the `met` shelf: what is stored is never written again. Once the watermark has passed the last time at
+which a match could come, an unmatched row without a mark is *decided* to be alone, and meets nobody any more.
 
 Build rows are decided by their home. A guest that finds a match for a replica reports it there: see `marks`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -23,15 +23,15 @@ Mask = NDArray[np.bool_]
 Held = Callable[[pa.Table], Mask]
 """Which rows are held back from being decided."""
 
-_LONELY: Mapping[Side, Shelf] = {"probe": "lonely_probe", "build": "lonely_build"}
+_UNMATCHED: Mapping[Side, Shelf] = {"probe": "unmatched_probe", "build": "unmatched_build"}
 _MET: Mapping[Side, Shelf] = {"probe": "met_probe", "build": "met_build"}
 
 
-class Lonely:
-    """Those of one side at one node. Rows older than `decided_below` are decided, but for those held back."""
+class Unmatched:
+    """The unmatched rows of one side at one node. Those older than `decided_below` are decided, unless held back."""
 
     def __init__(self, side: Side, store: BlockStore, decided_below: int = BEGINNING) -> None:
-        self.shelf = _LONELY[side]
+        self.shelf = _UNMATCHED[side]
         self.decided_below = decided_below
         self._met = _MET[side]
         self._store = store
@@ -60,9 +60,7 @@ class Lonely:
             open_[decided] = held(rows)[numbers[decided]] | self.have_met(rows, numbers[decided])
         return open_
 
-    def decide(
-        self, edge: int, was_held: Callable[[pa.Table], Mask], is_held: Callable[[pa.Table], Mask]
-    ) -> Iterator[pa.Table]:
+    def decide(self, edge: int, was_held: Held, is_held: Held) -> Iterator[pa.Table]:
         """Rows older than `edge` that are alone for good, each once."""
         for run in self._store.runs(self.shelf, BEGINNING, edge - 1):
             times = longs(run.rows, "time")
@@ -89,9 +87,20 @@ class Lonely:
             self._new_marks = []
 
     @property
-    def waiting(self) -> int:
-        """Rows that are not decided yet, and some that share a run with them."""
+    def undecided_rows(self) -> int:
+        """And some that share a run with them."""
         return sum(run.info.rows for run in self._store.runs(self.shelf, self.decided_below, 1 << 62))
+
+
+def none_held(rows: pa.Table) -> Mask:
+    return np.zeros(rows.num_rows, np.bool_)
+
+
+def some_rows(rows: pa.Table, which: Mask) -> Sequence[pa.Table]:
+    """These of the rows as one single-chunk table, or none if there are none."""
+    if which.all():
+        return [rows]
+    return [concat([rows.filter(pa.array(which))])] if which.any() else []
 
 
 def marks(rows: pa.Table, numbers: Numbers) -> pa.Table:

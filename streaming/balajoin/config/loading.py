@@ -11,11 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from balajoin.config.models import (
-    EXPRESSIONS,
-    Config,
-    topic_clashes,
-)
+from balajoin.config.models import EXPRESSIONS, Config, topic_clashes, with_side_topics
 from balajoin.config.redaction import is_secret, is_secret_variable
 from balajoin.config.toml_lines import line_of, locate
 from balajoin.errors import ConfigError, Problem
@@ -31,12 +27,11 @@ def load(path: Path, environ: Mapping[str, str]) -> Config:
     """`${NAME}` in any text stands for a variable of `environ`, `${file:/path}` for a file's content: for secrets."""
     text = _read(path)
     references = _References(environ)
-    settings = references.resolve(tomllib.loads(text))
-    defaulted = _default_topics(settings)
+    settings = with_side_topics(references.resolve(tomllib.loads(text)))
     try:
         config = Config(**settings)
     except ConfigError as error:
-        problems = _without_echoes([*references.problems, *error.problems, *topic_clashes(settings)], defaulted)
+        problems = _first_of_each([*references.problems, *error.problems, *topic_clashes(settings)])
     else:
         problems = [*references.problems, *_exposed(config, references.with_secrets)]
     if problems:
@@ -53,7 +48,7 @@ def _exposed(config: Config, with_secrets: Iterable[str]) -> list[Problem]:
     if shown_by is None:
         return []
     message = f"{shown_by} would show the secret in this expression"
-    return [Problem(setting, message, "switch it off") for setting in with_secrets if setting in EXPRESSIONS]
+    return [Problem(setting, message, f"set {shown_by} = false") for setting in with_secrets if setting in EXPRESSIONS]
 
 
 def with_lines(problems: Iterable[Problem], lines: Mapping[str, int]) -> list[Problem]:
@@ -95,30 +90,12 @@ def _bounded(path: Path) -> str:
     return content.decode()
 
 
-def _default_topics(settings: dict[str, Any]) -> set[str]:
-    """Names the join's side topics after the output, and tells which settings the file did not write."""
-    output, join = settings.get("output"), settings.get("join")
-    if not isinstance(join, dict):
-        return set()
-    topic = output.get("topic") if isinstance(output, dict) else None
-    defaults = {
-        "dead_letter_topic": f"{topic}.dead-letter",
-        "late_topic": f"{topic}.late",
-        "control_topic": f"{topic}.control",
-        "replica_topic": f"{topic}.replicas",
-    }
-    missing = {name: default for name, default in defaults.items() if name not in join}
-    join.update(missing)
-    return {f"join.{name}" for name in missing}
-
-
-def _without_echoes(problems: Iterable[Problem], defaulted: set[str]) -> list[Problem]:
-    """The first problem of each setting; and none of a name that was derived from an output topic that has its own."""
+def _first_of_each(problems: Iterable[Problem]) -> list[Problem]:
+    """The first problem of each setting."""
     first: dict[str, Problem] = {}
     for problem in problems:
         first.setdefault(problem.setting, problem)
-    derived = defaulted if {"output", "output.topic"} & first.keys() else set()
-    return [problem for setting, problem in first.items() if setting not in derived]
+    return list(first.values())
 
 
 class _References:
@@ -141,7 +118,7 @@ class _References:
 
     def _value(self, value: Any, setting: str, depth: int = 0) -> Any:
         if depth > _DEEPEST:
-            self._fail(setting, "nested too deeply", "no setting has tables within tables within tables")
+            self._fail(setting, "nested too deeply", "no setting has so many tables within tables")
             return None
         if isinstance(value, dict):
             return {name: self._value(inner, f"{setting}.{name}", depth + 1) for name, inner in value.items()}

@@ -4,27 +4,35 @@ The same models serve the library (`JoinSettings(before="5 min", …)`) and the 
 out as one `ConfigError` that lists every problem. No message repeats a text value: it may have come from a secret.
 """
 
-import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
-    PlainSerializer,
     PrivateAttr,
-    StringConstraints,
     ValidationError,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 from pydantic_core import PydanticCustomError
 
-from balajoin.config import durations
-from balajoin.config.address import Address, AddressError
+from balajoin.config.fields import (
+    TOPIC_HINT,
+    TOPIC_RULE,
+    ClientOptions,
+    ListenAddress,
+    Milliseconds,
+    SparkConf,
+    Text,
+    Topic,
+    WholeNumber,
+    is_topic,
+    servers,
+)
 from balajoin.config.problems import problems_of, wrong
 from balajoin.config.redaction import Redactor, is_secret, redact
 from balajoin.core.sides import SIDES
@@ -32,32 +40,21 @@ from balajoin.core.spec import JoinType
 from balajoin.errors import ConfigError, Problem
 from balajoin.routing.rule import PolicyName
 
-# Spark reads and commits by its checkpoint, and refuses these from a user.
-_SET_BY_BALAJOIN = frozenset(
-    {
-        "auto.offset.reset",
-        "bootstrap.servers",
-        "enable.auto.commit",
-        "group.id",
-        "interceptor.classes",
-        "key.deserializer",
-        "key.serializer",
-        "metadata.broker.list",
-        "transactional.id",
-        "value.deserializer",
-        "value.serializer",
-    }
-)
-_ISOLATION = "isolation.level"
+if TYPE_CHECKING:
+    from balajoin.config.address import Address
 
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
 
-# Where state lives depends on these, so the join sets them, whatever the session says.
-_SPARK_SET_BY_BALAJOIN = {
-    "spark.sql.adaptive.enabled": "remove it",
-    "spark.sql.shuffle.partitions": "set join.nodes instead",
-    "spark.sql.streaming.stateStore.providerClass": "remove it",
+LEFT_OUT = "if_left_out"
+"""What the settings' reference says for a default that depends on other settings."""
+
+SIDE_TOPICS = {
+    "dead_letter_topic": "dead-letter",
+    "late_topic": "late",
+    "control_topic": "control",
+    "replica_topic": "replicas",
 }
+"""Topics beside the output, and how their names end if they are left out."""
 
 EXPRESSIONS = frozenset({"output.value", *(f"{side}.{part}" for side in SIDES for part in ("key", "time", "value"))})
 
@@ -71,84 +68,6 @@ _TOPIC_SETTINGS = (
     "join.control_topic",
     "join.replica_topic",
 )
-
-
-def _duration_ms(written: object) -> int:
-    try:
-        return durations.parse_ms(written)
-    except durations.DurationError as error:
-        raise wrong(error.message, error.suggestion) from None
-
-
-def _no_boolean(value: object) -> object:
-    if isinstance(value, bool):
-        raise wrong("must be a whole number")
-    return value
-
-
-def _topic(name: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name) or name in (".", ".."):
-        raise wrong("not a Kafka topic name", "up to 249 letters, digits, '.', '_' and '-'")
-    return name
-
-
-def _servers(written: str) -> str:
-    servers = [server.strip() for server in written.split(",")]
-    if not all(re.fullmatch(r"[^\s,]+:[0-9]{1,5}", server) for server in servers):
-        raise wrong("every server needs a host and a port", "host:9092, several with commas")
-    return ",".join(servers)
-
-
-def _address(written: object) -> Address:
-    if isinstance(written, Address):
-        return written
-    try:
-        return Address.parse(str(written))
-    except AddressError as error:
-        raise wrong(str(error), '"127.0.0.1:8787"') from None
-
-
-def _flat_texts(table: object) -> object:
-    """TOML reads `security.protocol = …` as nested tables, and writes numbers and booleans without quotes."""
-    if not isinstance(table, Mapping):
-        return table
-    flat: dict[str, object] = {}
-    for name, value in table.items():
-        nested = _flat_texts(value)
-        if isinstance(nested, dict):
-            flat.update({f"{name}.{inner}": text for inner, text in nested.items()})
-        elif isinstance(value, bool):
-            flat[name] = str(value).lower()
-        else:
-            flat[name] = str(value) if isinstance(value, int | float) else value
-    return flat
-
-
-def _no_options_of_ours(options: Mapping[str, str]) -> Mapping[str, str]:
-    for name in options:
-        if name in _SET_BY_BALAJOIN:
-            raise wrong("balajoin sets this option itself", "remove it", at=name)
-        if name == _ISOLATION:
-            hint = "set probe.isolation_level and build.isolation_level instead"
-            raise wrong("each input has a setting of its own for this", hint, at=name)
-    return options
-
-
-def _no_conf_of_ours(conf: Mapping[str, str]) -> Mapping[str, str]:
-    for name in conf:
-        if name in _SPARK_SET_BY_BALAJOIN:
-            raise wrong("balajoin sets this itself", _SPARK_SET_BY_BALAJOIN[name], at=name)
-    return conf
-
-
-Text = Annotated[str, StringConstraints(min_length=1)]
-Topic = Annotated[str, AfterValidator(_topic)]
-WholeNumber = Annotated[int, BeforeValidator(_no_boolean)]
-Milliseconds = Annotated[int, BeforeValidator(_duration_ms)]
-ListenAddress = Annotated[Address, BeforeValidator(_address), PlainSerializer(str)]
-Texts = Annotated[Mapping[str, str], BeforeValidator(_flat_texts)]
-ClientOptions = Annotated[Texts, AfterValidator(_no_options_of_ours), PlainSerializer(redact)]
-SparkConf = Annotated[Texts, AfterValidator(_no_conf_of_ours), PlainSerializer(redact)]
 
 
 class _Settings(BaseModel):
@@ -169,27 +88,55 @@ class _Settings(BaseModel):
 
 
 class Kafka(_Settings):
-    """How to reach the brokers.
+    """How to reach the brokers."""
 
-    `options` have librdkafka's names and go to every client; `java` and `librdkafka` add to what one kind gets.
-    """
-
-    bootstrap_servers: Annotated[Text, AfterValidator(_servers)] = Field(examples=["localhost:9092"])
-    options: ClientOptions = Field(default={}, examples=[{"security.protocol": "SASL_SSL"}])
-    java: ClientOptions = {}
-    librdkafka: ClientOptions = {}
+    bootstrap_servers: Annotated[Text, AfterValidator(servers)] = Field(
+        description="Where the brokers are: `host:port`, several with commas.", examples=["localhost:9092"]
+    )
+    options: ClientOptions = Field(
+        default={},
+        description="Any client option, by librdkafka's name, for every client: a table `[kafka.options]`.",
+        examples=[{"security.protocol": "SASL_SSL"}],
+    )
+    java: ClientOptions = Field(
+        default={}, description="Options for Spark's clients only, by Java's names: a table `[kafka.java]`."
+    )
+    librdkafka: ClientOptions = Field(
+        default={}, description="Options for balajoin's own clients only: a table `[kafka.librdkafka]`."
+    )
 
 
 class Stream(_Settings):
-    """One input topic. `key`, `time` and `value` are Spark SQL expressions over the Kafka columns, or `json:$.path`."""
+    """One input topic. `key`, `time` and `value` are Spark SQL expressions over the Kafka columns, or `json:$.path`.
 
-    topic: Topic = Field(examples=["orders"])
-    key: Text = Field(default="key", examples=["json:$.customer.id"])
-    time: Text = Field(default="timestamp", examples=["json:$.at"])
-    value: Text = Field(default="value", examples=["value"])
-    starting_offsets: Literal["earliest", "latest"] = Field(default="earliest", examples=["earliest"])
-    isolation_level: IsolationLevel = Field(default="read_committed", examples=["read_committed"])
-    allow_compacted: bool = Field(default=False, examples=[True])
+    The Kafka columns are `key`, `value`, `topic`, `partition`, `offset`, `timestamp` and `headers`.
+    """
+
+    topic: Topic = Field(description="The input topic. Probe and build may be the same topic.", examples=["orders"])
+    key: Text = Field(
+        default="key", description="Expression for the join key of a record.", examples=["json:$.customer.id"]
+    )
+    time: Text = Field(
+        default="timestamp", description="Expression for the event time of a record.", examples=["json:$.at"]
+    )
+    value: Text = Field(
+        default="value", description="Expression for what a result carries of a record.", examples=["value"]
+    )
+    starting_offsets: Literal["earliest", "latest"] = Field(
+        default="earliest",
+        description="Where the first start of the join begins to read: `earliest` or `latest`.",
+        examples=["earliest"],
+    )
+    isolation_level: IsolationLevel = Field(
+        default="read_committed",
+        description="`read_uncommitted` also joins records of open and aborted transactions.",
+        examples=["read_committed"],
+    )
+    allow_compacted: bool = Field(
+        default=False,
+        description="Whether the topic may be compacted, at [your own risk](operations.md#inputs).",
+        examples=[True],
+    )
 
     _substituted: frozenset[str] = PrivateAttr(default=frozenset())
 
@@ -199,42 +146,163 @@ class Stream(_Settings):
 
 
 class Skew(_Settings):
-    """What counts as skewed, and how far its rows are spread: θ and ε of the paper, and what they rest on."""
+    """What counts as skewed, and how far skewed rows are spread: θ and ε of the paper, and what they rest on."""
 
-    threshold: Annotated[float, Field(gt=0, lt=1)] = Field(default=0.01, examples=[0.01])
-    balance: Annotated[float, Field(gt=0, lt=1)] = Field(default=0.2, examples=[0.2])
-    counters: Annotated[WholeNumber, Field(ge=16, le=1 << 20)] = Field(default=1024, examples=[1024])
-    half_life_ms: Annotated[Milliseconds, Field(ge=1)] = Field(default=60_000, alias="half_life", examples=["1 min"])
-    lease_ms: Annotated[Milliseconds, Field(ge=1)] = Field(default=60_000, alias="lease", examples=["1 min"])
-    first_pass_rows: Annotated[WholeNumber, Field(ge=1)] = Field(default=100_000, examples=[100_000])
-    keys: tuple[Text, ...] = Field(default=(), examples=[["user-1", "user-2"]])
+    threshold: Annotated[float, Field(gt=0, lt=1)] = Field(
+        default=0.01,
+        description="θ: a key is skewed while it has more than this share of a source's recent rows.",
+        examples=[0.01],
+    )
+    balance: Annotated[float, Field(gt=0, lt=1)] = Field(
+        default=0.2,
+        description="ε: how far below the fullest node, as a share of it, the emptiest node may be.",
+        examples=[0.2],
+    )
+    counters: Annotated[WholeNumber, Field(ge=16, le=1 << 20)] = Field(
+        default=1024, description="Number of counters in the sketch of each source.", examples=[1024]
+    )
+    half_life_ms: Annotated[Milliseconds, Field(ge=1)] = Field(
+        default=60_000,
+        alias="half_life",
+        description="Counts in the sketch and loads of nodes halve in this time.",
+        examples=["1 min"],
+    )
+    lease_ms: Annotated[Milliseconds, Field(ge=1)] = Field(
+        default=60_000,
+        alias="lease",
+        description="How far ahead, in event time, a node's need for build rows is announced.",
+        examples=["1 min"],
+    )
+    first_pass_rows: Annotated[WholeNumber, Field(ge=1)] = Field(
+        default=100_000,
+        description="`bppr-det` detects skewed keys in this many first rows of a source.",
+        examples=[100_000],
+    )
+    keys: tuple[Text, ...] = Field(
+        default=(),
+        description="Skewed keys, as text. `bppr` needs them; `prpd`, `pnr` and `sfr` use them instead of detecting.",
+        examples=[["user-1", "user-2"]],
+    )
 
     if TYPE_CHECKING:  # durations are given as texts, and kept as numbers
 
-        def __init__(self, **settings: Any) -> None: ...
+        def __init__(
+            self,
+            *,
+            threshold: float = 0.01,
+            balance: float = 0.2,
+            counters: int = 1024,
+            half_life: str = "1 min",
+            lease: str = "1 min",
+            first_pass_rows: int = 100_000,
+            keys: Sequence[str] = (),
+        ) -> None: ...
 
 
 class JoinSettings(_Settings):
     """A pair joins when `probe.time - before <= build.time <= probe.time + after`."""
 
-    type: JoinType = Field(default="inner", examples=["left"])
-    before_ms: Milliseconds = Field(alias="before", examples=["5 min"])
-    after_ms: Milliseconds = Field(alias="after", examples=["0 s"])
-    lateness_ms: Annotated[Milliseconds, Field(ge=0)] = Field(default=0, alias="lateness", examples=["10 s"])
-    idle_after_ms: Annotated[Milliseconds, Field(ge=1)] = Field(default=60_000, alias="idle_after", examples=["1 min"])
-    max_ahead_ms: Annotated[Milliseconds, Field(ge=0)] = Field(default=3_600_000, alias="max_ahead", examples=["1 h"])
-    nodes: Annotated[WholeNumber, Field(ge=1, le=1024)] = Field(default=4, examples=[4])
-    policy: PolicyName = Field(default="bala-join", examples=["bala-join"])
+    type: JoinType = Field(
+        default="inner",
+        description="`inner`, `left`, `right`, `full`, `left_semi` or `left_anti`. A checkpoint pins it.",
+        examples=["left"],
+    )
+    before_ms: Milliseconds = Field(
+        alias="before", description="How much older than its probe row a build row may be.", examples=["5 min"]
+    )
+    after_ms: Milliseconds = Field(
+        alias="after", description="How much newer than its probe row a build row may be.", examples=["0 s"]
+    )
+    lateness_ms: Annotated[Milliseconds, Field(ge=0)] = Field(
+        default=0,
+        alias="lateness",
+        description="How much older than the newest row of its partition a row may be.",
+        examples=["10 s"],
+    )
+    idle_after_ms: Annotated[Milliseconds, Field(ge=1)] = Field(
+        default=60_000,
+        alias="idle_after",
+        description="A partition that is silent for this long no longer holds the others up.",
+        examples=["1 min"],
+    )
+    max_ahead_ms: Annotated[Milliseconds, Field(ge=0)] = Field(
+        default=3_600_000,
+        alias="max_ahead",
+        description="A row whose time is further ahead of the clock than this is a dead letter.",
+        examples=["1 h"],
+    )
+    nodes: Annotated[WholeNumber, Field(ge=1, le=1024)] = Field(
+        default=4,
+        description="Number of state partitions. A checkpoint pins it; `balajoin rescale` changes it.",
+        examples=[4],
+    )
+    policy: PolicyName = Field(
+        default="bala-join",
+        description="How probe rows find their node: `bala-join`, `bppr`, `bppr-det`, `flow-join`, `hash`, `pnr`, "
+        "`prpd` or `sfr`. May change at any start.",
+        examples=["bala-join"],
+    )
     skew: Skew = Field(default=Skew(), validate_default=True)
-    dead_letter_topic: Topic = Field(examples=["joined.dead-letter"])
-    late_topic: Topic = Field(examples=["joined.late"])
-    control_topic: Topic = Field(examples=["joined.control"])
-    replica_topic: Topic = Field(examples=["joined.replicas"])
-    max_rows_per_batch: Annotated[WholeNumber, Field(ge=1)] | None = Field(default=None, examples=[500_000])
+    dead_letter_topic: Topic = Field(
+        default="",
+        description="Topic for records without a usable key or time.",
+        examples=["joined.dead-letter"],
+        json_schema_extra={LEFT_OUT: "`<output.topic>.dead-letter`"},
+    )
+    late_topic: Topic = Field(
+        default="",
+        description="Topic for rows that came too late.",
+        examples=["joined.late"],
+        json_schema_extra={LEFT_OUT: "`<output.topic>.late`"},
+    )
+    control_topic: Topic = Field(
+        default="",
+        description="Topic for signals between sources and nodes. No other join may use it.",
+        examples=["joined.control"],
+        json_schema_extra={LEFT_OUT: "`<output.topic>.control`"},
+    )
+    replica_topic: Topic = Field(
+        default="",
+        description="Topic for the build rows that nodes pull. No other join may use it.",
+        examples=["joined.replicas"],
+        json_schema_extra={LEFT_OUT: "`<output.topic>.replicas`"},
+    )
+    max_rows_per_batch: Annotated[WholeNumber, Field(ge=1)] | None = Field(
+        default=None, description="Most rows of each input in one batch.", examples=[500_000]
+    )
 
     if TYPE_CHECKING:  # durations are given as texts, and kept as numbers
 
-        def __init__(self, **settings: Any) -> None: ...
+        def __init__(
+            self,
+            *,
+            before: str,
+            after: str,
+            type: JoinType = "inner",
+            lateness: str = "0 s",
+            idle_after: str = "1 min",
+            max_ahead: str = "1 h",
+            nodes: int = 4,
+            policy: PolicyName = "bala-join",
+            skew: Skew = ...,
+            dead_letter_topic: str = ...,
+            late_topic: str = ...,
+            control_topic: str = ...,
+            replica_topic: str = ...,
+            max_rows_per_batch: int | None = None,
+        ) -> None: ...
+
+    def with_side_topics(self, prefix: str) -> Self:
+        """The same settings, with every side topic that was left out named after `prefix`: `<prefix>.late`, …"""
+        missing = {name: f"{prefix}.{ending}" for name, ending in SIDE_TOPICS.items() if not getattr(self, name)}
+        too_long = [Problem(name, TOPIC_RULE, TOPIC_HINT) for name, topic in missing.items() if not is_topic(topic)]
+        if too_long:
+            raise ConfigError(too_long)
+        return self.model_copy(update=missing)
+
+    def of_inputs(self, probe: Stream, build: Stream) -> Self:
+        """As a library's join has no output topic, its side topics are named `<probe>-<build>.late`, …"""
+        return self.with_side_topics(f"{probe.topic}-{build.topic}")
 
     @field_validator("skew")
     @classmethod
@@ -252,15 +320,44 @@ class JoinSettings(_Settings):
 
 
 class Output(_Settings):
-    """Where results go. `value` is an SQL expression over the result columns; none means JSON with both values.
+    """Where results go."""
 
-    Exactly once needs a `commit_topic`, by which a repeated batch knows what is already written.
-    """
+    topic: Topic = Field(description="Topic for the results.", examples=["joined"])
+    value: Text | None = Field(
+        default=None,
+        description="Spark SQL over the result's columns.",
+        examples=["to_json(struct(key, probe_value, build_value))"],
+        json_schema_extra={LEFT_OUT: "a JSON object with both values"},
+    )
+    delivery: Literal["exactly-once", "at-least-once"] = Field(
+        default="exactly-once",
+        description="`exactly-once`, for consumers with `isolation.level=read_committed`, or `at-least-once`.",
+        examples=["exactly-once"],
+    )
+    id: Literal["header", "none"] | None = Field(
+        default=None,
+        validate_default=True,
+        description=(
+            "Whether records carry the result's id in the header `balajoin-id`. The default value holds the id anyway."
+        ),
+        examples=["none"],
+        json_schema_extra={LEFT_OUT: "`none`; `header` with `at-least-once`, where results may come twice"},
+    )
+    commit_topic: Topic | None = Field(
+        default=None,
+        validate_default=True,
+        description="Topic that tells a repeated batch which results are written. No other join may use it.",
+        examples=["joined.commits"],
+        json_schema_extra={LEFT_OUT: "`<output.topic>.commits`; none with `at-least-once`"},
+    )
 
-    topic: Topic = Field(examples=["joined"])
-    value: Text | None = Field(default=None, examples=["to_json(struct(key, probe_value, build_value))"])
-    delivery: Literal["exactly-once", "at-least-once"] = Field(default="exactly-once", examples=["exactly-once"])
-    commit_topic: Topic | None = Field(default=None, validate_default=True, examples=["joined.commits"])
+    @field_validator("id", mode="after")
+    @classmethod
+    def _id_follows_the_delivery(cls, id_: str | None, info: ValidationInfo) -> str:
+        """Readers of results that may come twice need it; to others it is a cost."""
+        if id_ is not None:
+            return id_
+        return "header" if info.data.get("delivery") == "at-least-once" else "none"
 
     @field_validator("commit_topic", mode="before")
     @classmethod
@@ -272,55 +369,98 @@ class Output(_Settings):
 
 
 class Run(_Settings):
-    """How the service runs.
+    """How the service runs."""
 
-    `cache_dir` is a folder on each executor's own disk for a copy of its state; losing it costs time only. The files
-    are in `balajoin-<uid>` there, which belongs to the executor's user alone. Without it, the executor's temporary
-    folder is used.
-    """
-
-    checkpoint: Text = Field(examples=["/var/lib/balajoin/checkpoint"])
-    trigger_ms: Annotated[Milliseconds, Field(ge=0)] = Field(default=1_000, alias="trigger", examples=["1 s"])
-    master: Text | None = Field(default=None, examples=["local[*,4]"])
-    cache_dir: Text | None = Field(default=None, examples=["/var/cache/balajoin"])
-    record: Text | None = Field(default=None, examples=["run.jsonl"])
+    checkpoint: Text = Field(
+        description="A folder, or any place that Spark's file systems reach. Without a scheme it is on Hadoop's "
+        "default file system (`fs.defaultFS`).",
+        examples=["/var/lib/balajoin/checkpoint"],
+    )
+    trigger_ms: Annotated[Milliseconds, Field(ge=0)] = Field(
+        default=1_000,
+        alias="trigger",
+        description="Shortest time between the starts of two batches.",
+        examples=["1 s"],
+    )
+    master: Text | None = Field(
+        default=None,
+        description="Spark's master.",
+        examples=["local[*,4]"],
+        json_schema_extra={LEFT_OUT: "`local[*,4]`"},
+    )
+    cache_dir: Text | None = Field(
+        default=None,
+        description="Folder on each executor's own disk for a searchable copy of its state, in a subfolder "
+        "`balajoin-<uid>` that belongs to the executor's user alone. Losing it costs time only.",
+        examples=["/var/cache/balajoin"],
+        json_schema_extra={LEFT_OUT: "the executor's temporary folder"},
+    )
+    record: Text | None = Field(
+        default=None,
+        description="File that records each batch, for [`balajoin plot`](watching.md).",
+        examples=["run.jsonl"],
+    )
 
     if TYPE_CHECKING:  # durations are given as texts, and kept as numbers
 
-        def __init__(self, **settings: Any) -> None: ...
-
-
-class Page(_Settings):
-    """Where the live page is served; nowhere if left out. Port 0 takes any that is free."""
-
-    address: ListenAddress | None = Field(default=None, examples=["127.0.0.1:8787"])
-
-    if TYPE_CHECKING:  # given as a text, and kept as host and port
-
-        def __init__(self, **settings: Any) -> None: ...
+        def __init__(
+            self,
+            *,
+            checkpoint: str,
+            trigger: str = "1 s",
+            master: str | None = None,
+            cache_dir: str | None = None,
+            record: str | None = None,
+        ) -> None: ...
 
 
 class Metrics(_Settings):
-    """Where Prometheus finds the join's metrics; nowhere if left out. Port 0 takes any that is free."""
+    """Where Prometheus reads the join's metrics. Port 0 takes any port that is free."""
 
-    address: ListenAddress | None = Field(default=None, examples=["127.0.0.1:9464"])
+    address: ListenAddress | None = Field(
+        default=None,
+        description="Where Prometheus reads [metrics](metrics.md).",
+        examples=["127.0.0.1:9464"],
+        json_schema_extra={LEFT_OUT: "not served"},
+    )
 
     if TYPE_CHECKING:  # given as a text, and kept as host and port
 
-        def __init__(self, **settings: Any) -> None: ...
+        def __init__(self, *, address: str | Address | None = None) -> None: ...
+
+
+class Page(_Settings):
+    """Where the live page is served. Port 0 takes any port that is free."""
+
+    address: ListenAddress | None = Field(
+        default=None,
+        description="Where the [live page](watching.md) is served.",
+        examples=["127.0.0.1:8787"],
+        json_schema_extra={LEFT_OUT: "not served"},
+    )
+
+    if TYPE_CHECKING:  # given as a text, and kept as host and port
+
+        def __init__(self, *, address: str | Address | None = None) -> None: ...
 
 
 class TopicLayout(_Settings):
-    """How `balajoin topics` creates what is missing."""
+    """How `balajoin topics` creates topics that are missing."""
 
-    partitions: Annotated[WholeNumber, Field(ge=1, le=10_000)] = Field(default=4, examples=[4])
-    replication: Annotated[WholeNumber, Field(ge=1, le=100)] = Field(default=1, examples=[3])
+    partitions: Annotated[WholeNumber, Field(ge=1, le=10_000)] = Field(
+        default=4, description="Number of partitions.", examples=[4]
+    )
+    replication: Annotated[WholeNumber, Field(ge=1, le=100)] = Field(
+        default=1, description="Number of copies that the brokers keep.", examples=[3]
+    )
 
 
 class Config(_Settings):
     """One service, as its file describes it."""
 
-    name: Text = Field(default="balajoin", examples=["orders-with-clicks"])
+    name: Text = Field(
+        default="balajoin", description="The query's name in Spark and in logs.", examples=["orders-with-clicks"]
+    )
     kafka: Kafka
     probe: Stream
     build: Stream
@@ -330,9 +470,16 @@ class Config(_Settings):
     metrics: Metrics = Metrics()
     page: Page = Page()
     topics: TopicLayout = TopicLayout()
-    spark: SparkConf = {}
+    spark: SparkConf = Field(
+        default={}, description="Any Spark conf, in a table `[spark]`.", examples=[{"spark.driver.memory": "4g"}]
+    )
 
     _substituted_secrets: tuple[str, ...] = PrivateAttr(default=())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _side_topics_follow_the_output(cls, sections: Mapping[str, Any]) -> Mapping[str, Any]:
+        return with_side_topics(sections)
 
     @field_validator("output")
     @classmethod
@@ -359,6 +506,22 @@ class Config(_Settings):
 
     def __str__(self) -> str:
         return self.redactor(super().__str__())
+
+
+def with_side_topics(sections: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Names the side topics that were left out after the output topic, unless that is wrong itself.
+
+    Sections may be models, or tables as a file has them.
+    """
+    join, output = sections.get("join"), sections.get("output")
+    topic = output.get("topic") if isinstance(output, Mapping) else getattr(output, "topic", None)
+    if not is_topic(topic):
+        return sections
+    if isinstance(join, JoinSettings):
+        return {**sections, "join": join.with_side_topics(topic)}
+    if isinstance(join, Mapping):
+        return {**sections, "join": {**{name: f"{topic}.{end}" for name, end in SIDE_TOPICS.items()}, **join}}
+    return sections
 
 
 _SELF_JOIN = ("probe.topic", "build.topic")

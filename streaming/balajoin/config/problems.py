@@ -59,12 +59,12 @@ def _problem(details: ErrorDetails, model: type[BaseModel]) -> Problem:
     return Problem(setting, message, _known_name(path, model) if unknown else _example(path, model))
 
 
-def _names(model: type[BaseModel]) -> dict[str, FieldInfo]:
+def fields_by_setting(model: type[BaseModel]) -> dict[str, FieldInfo]:
     """Fields by the name a user writes."""
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
-def _section(field: FieldInfo) -> type[BaseModel] | None:
+def section_of(field: FieldInfo) -> type[BaseModel] | None:
     kind = field.annotation
     return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
 
@@ -73,16 +73,20 @@ def _known_name(path: list[str], model: type[BaseModel]) -> str:
     *tables, name = path
     inner = model
     for table in tables:
-        inner = _section(_names(inner)[table]) or inner
-    near = get_close_matches(name.lower(), _names(inner), n=1)
+        inner = section_of(fields_by_setting(inner)[table]) or inner
+    near = get_close_matches(name.lower(), fields_by_setting(inner), n=1)
     if near:
         return f"did you mean {near[0]}?"
     homes = [
         section
-        for section, field in _names(model).items()
-        if (kind := _section(field)) and name.lower() in _names(kind)
+        for section, field in fields_by_setting(model).items()
+        if (kind := section_of(field)) and name.lower() in fields_by_setting(kind)
     ]
-    return f"it belongs into {_join_brackets(homes)}" if homes else f"known are {', '.join(_names(inner))}"
+    return (
+        f"it belongs into {_join_brackets(homes)}"
+        if homes
+        else f"settings here are {', '.join(fields_by_setting(inner))}"
+    )
 
 
 def _join_brackets(sections: Iterable[str]) -> str:
@@ -90,27 +94,27 @@ def _join_brackets(sections: Iterable[str]) -> str:
 
 
 def _example(path: list[str], model: type[BaseModel]) -> str:
-    names = _names(model)
+    names = fields_by_setting(model)
     for position, name in enumerate(path):
         field = names.get(name)
         if field is None:
             break
-        section = _section(field)
+        section = section_of(field)
         if section is not None and position + 1 < len(path):
-            names = _names(section)
+            names = fields_by_setting(section)
         elif section is not None:
-            required = [inner for inner, kind in _names(section).items() if kind.is_required()]
+            required = [inner for inner, kind in fields_by_setting(section).items() if kind.is_required()]
             return f"add [{name}] with {', '.join(required)}" if required else f"write [{name}]"
         elif field.examples:
-            return f"for example {name} = {_toml(field.examples[0])}"
+            return f"for example {name} = {toml(field.examples[0])}"
     return ""
 
 
-def _toml(value: object) -> str:
+def toml(value: object) -> str:
     if isinstance(value, list):
-        return f"[{', '.join(map(_toml, value))}]"
+        return f"[{', '.join(map(toml, value))}]"
     if isinstance(value, dict):
-        return "{ " + ", ".join(f'"{name}" = {_toml(inner)}' for name, inner in value.items()) + " }"
+        return "{ " + ", ".join(f'"{name}" = {toml(inner)}' for name, inner in value.items()) + " }"
     if isinstance(value, bool):
         return str(value).lower()
     return f'"{value}"' if isinstance(value, str) else str(value)

@@ -19,6 +19,7 @@ from balajoin.core.messages import (
     Shipment,
     Signal,
     Stamp,
+    Tick,
     check_times,
     shown_key,
 )
@@ -52,10 +53,19 @@ def signal_record(stamp: Stamp, home: int, signal: Signal) -> Record:
     return Record(str(home).encode(), _json(content), ())
 
 
+def read_control(text: str | None) -> tuple[Stamp, Signal | Tick]:
+    """A record of the control topic."""
+    content = _object(text)
+    return _stamp(content), _tick(content) if "tick_ms" in content else _signal(content)
+
+
 def read_signal(text: str | None) -> tuple[Stamp, Signal]:
     content = _object(text)
-    stamp = _stamp(content)
-    signal = Signal(
+    return _stamp(content), _signal(content)
+
+
+def _signal(content: dict[str, Any]) -> Signal:
+    return Signal(
         _of(content, "hash", int),
         _of(content, "node", int),
         _of(content, "until", int),
@@ -64,7 +74,6 @@ def read_signal(text: str | None) -> tuple[Stamp, Signal]:
         _of(content, "since", int),
         _text(content, "key").encode(),
     )
-    return stamp, signal
 
 
 def shipment_records(stamp: Stamp, shipment: Shipment) -> Iterator[Record]:
@@ -84,8 +93,17 @@ def shipment_records(stamp: Stamp, shipment: Shipment) -> Iterator[Record]:
         yield Record(str(shipment.node).encode(), block, [(HEADER, _json(content))])
 
 
-def read_part(header: str | None, block: bytes | None) -> Part:
+def read_replica(header: str | None, block: bytes | None) -> tuple[Stamp, Part | Report]:
+    """A record of the replica topic."""
     content = _object(header)
+    return _stamp(content), _report(content, block) if content.get("kind") == _MET else _part(content, block)
+
+
+def read_part(header: str | None, block: bytes | None) -> Part:
+    return _part(_object(header), block)
+
+
+def _part(content: dict[str, Any], block: bytes | None) -> Part:
     grants = [_checked_grant(entry) for entry in _of(content, "grants", list)]
     pulled = _of(content, "pulled", list)
     if not all(map(_fits, pulled)):
@@ -114,18 +132,13 @@ def report_records(stamp: Stamp, report: Report) -> Iterator[Record]:
         yield Record(str(report.home).encode(), encode(piece, "lz4"), [(HEADER, _json(content))])
 
 
-def read_report(header: str | None, block: bytes | None) -> tuple[Stamp, Report]:
-    content = _object(header)
+def _report(content: dict[str, Any], block: bytes | None) -> Report:
     try:
         rows = [concat([decode(block or b"")])]
     except BlockError as error:
         raise ForeignRecordError(str(error)) from None
     check_times(rows)
-    return _stamp(content), Report(_of(content, "guest", int), _of(content, "node", int), rows)
-
-
-def is_report(header: str | None) -> bool:
-    return _object(header).get("kind") == _MET
+    return Report(_of(content, "guest", int), _of(content, "node", int), rows)
 
 
 def tick_record(stamp: Stamp, now_ms: int) -> Record:
@@ -138,16 +151,11 @@ def wake_up_record() -> Record:
     return tick_record(Stamp("", 0), 0)
 
 
-def read_tick(text: str | None) -> tuple[Stamp, int]:
-    content = _object(text)
+def _tick(content: dict[str, Any]) -> Tick:
     tick_ms = _of(content, "tick_ms", int)
     if not 0 <= tick_ms <= LATEST_US // 1000:
         raise ForeignRecordError("a time that no clock shows")
-    return _stamp(content), tick_ms
-
-
-def is_tick(text: str | None) -> bool:
-    return "tick_ms" in _object(text)
+    return Tick(tick_ms)
 
 
 def _checked_grant(entry: Any) -> Grant:

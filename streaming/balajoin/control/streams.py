@@ -1,6 +1,6 @@
-"""The control and the replica topic as inputs of the nodes: each record as a row of the router's columns.
+"""The control and the replica topic as inputs of the nodes: each record becomes an `Addressed` row, as routers send.
 
-What names no node of this join goes to node 0, which counts it.
+A record that names no node of this join goes to node 0, which counts it.
 """
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -8,8 +8,11 @@ from pyspark.sql import functions as F
 
 from balajoin.config.models import Kafka
 from balajoin.control.encoding import HEADER
+from balajoin.core.envelope import Addressed, defaults_of, schema_of
 from balajoin.edge import intake
+from balajoin.edge.batch_time import batch_time
 from balajoin.spark.labels import node_labels
+from balajoin.spark.schemas import spark_schema
 
 
 def signals(spark: SparkSession, topic: str, kafka: Kafka, nodes: int, begin: str) -> DataFrame:
@@ -44,14 +47,13 @@ def _addressed(records: DataFrame, section: str, note: Column, node: Column, nod
     labels = F.array(*map(F.lit, node_labels(nodes)))
     label = F.get(labels, F.expr("node"))
     is_known = F.col("node").between(0, nodes - 1)
-    return records.select(note.alias("note"), "value", node.try_cast("int").alias("node")).select(
-        F.when(is_known, label).otherwise(F.lit(node_labels(nodes)[0])).cast("bigint").alias("node"),
-        F.when(is_known, F.lit(section)).otherwise(F.lit("foreign")).alias("section"),
-        F.lit(-1).cast("int").alias("source"),
-        F.lit(0).cast("bigint").alias("watermark"),
-        F.lit(0).cast("bigint").alias("now_ms"),
-        F.lit(0).cast("bigint").alias("rows"),
-        F.lit(0).cast("bigint").alias("bytes"),
-        "note",
-        F.col("value").alias("block"),
-    )
+    given = {
+        "node": F.when(is_known, label).otherwise(F.lit(node_labels(nodes)[0])),
+        "section": F.when(is_known, F.lit(section)).otherwise(F.lit("foreign")),
+        "now_ms": batch_time() / 1000,
+        "note": F.col("note"),
+        "block": F.col("value"),
+    }
+    columns = {**{name: F.lit(value) for name, value in defaults_of(Addressed).items()}, **given}
+    named = records.select(note.alias("note"), "value", node.try_cast("int").alias("node"))
+    return named.select(*[columns[c.name].cast(c.dataType).alias(c.name) for c in spark_schema(schema_of(Addressed))])

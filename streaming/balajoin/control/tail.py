@@ -1,6 +1,5 @@
 """`balajoin control tail`: the control and the replica topic, a line a record."""
 
-import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -10,11 +9,12 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka import KafkaError as ClientError
 
 from balajoin.config.models import Kafka
-from balajoin.control.encoding import HEADER, is_report, is_tick, read_part, read_report, read_signal, read_tick
+from balajoin.control.encoding import HEADER, read_control, read_replica
 from balajoin.core.blocks import decode
 from balajoin.core.hashing import shown
-from balajoin.core.messages import ForeignRecordError
+from balajoin.core.messages import ForeignRecordError, Report, Tick
 from balajoin.errors import BlockError, KafkaError
+from balajoin.kafka import clients
 from balajoin.kafka.client_options import librdkafka_options
 from balajoin.kafka.topics import partition_counts
 
@@ -25,13 +25,7 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 def tail(kafka: Kafka, control: str, replicas: str, lines: int, follow: bool) -> Iterator[str]:
     """The last `lines` records of both topics together, oldest first; then, to `follow`, whatever comes."""
     partitions = partition_counts(kafka, (control, replicas))
-    options = {
-        **librdkafka_options(kafka),
-        "group.id": "balajoin-control-tail",
-        "enable.auto.commit": False,
-        "enable.partition.eof": True,
-    }
-    consumer = Consumer(options, logger=logging.getLogger("balajoin.librdkafka"))
+    consumer = clients.consumer(librdkafka_options(kafka), group="balajoin-control-tail", tells_ends=True)
     describe: dict[str, Callable[[Any], str]] = {control: describe_signal, replicas: describe_part}
     try:
         ends = _assign_last(consumer, partitions, lines)
@@ -40,7 +34,9 @@ def tail(kafka: Kafka, control: str, replicas: str, lines: int, follow: bool) ->
         while follow:
             yield from (_line(message, describe) for message in _polled(consumer, 100) if message.error() is None)
     except KafkaException as error:
-        raise KafkaError(f"cannot read {control} and {replicas}: {error.args[0].str()}") from None
+        raise KafkaError(
+            f"cannot read {control} and {replicas}: {error.args[0].str()}. Check the broker and the ACLs"
+        ) from None
     finally:
         consumer.close()
 
@@ -104,10 +100,9 @@ def _shown(text: str) -> str:
 
 def describe_signal(message: Any) -> str:
     text = (message.value() or b"").decode("utf-8", "replace")
-    if is_tick(text):
-        stamp, now_ms = read_tick(text)
-        return f"tick     batch {stamp.batch}  to all nodes: {_moment(1000 * now_ms, 'seconds')}"
-    stamp, signal = read_signal(text)
+    stamp, signal = read_control(text)
+    if isinstance(signal, Tick):
+        return f"tick     batch {stamp.batch}  to all nodes: {_moment(1000 * signal.now_ms, 'seconds')}"
     until = _moment(signal.until, "seconds")
     marks = "".join(f" {mark}" for mark, is_set in (("fragment", signal.fragment), ("again", signal.again)) if is_set)
     key = f"{signal.key.decode() or '?'} ({shown(signal.hash)})"
@@ -116,13 +111,10 @@ def describe_signal(message: Any) -> str:
 
 def describe_part(message: Any) -> str:
     header = (dict(message.headers() or ()).get(HEADER) or b"").decode("utf-8", "replace")
-    if is_report(header):
-        stamp, report = read_report(header, message.value())
-        rows = sum(table.num_rows for table in report.rows)
-        return (
-            f"report   batch {stamp.batch}  node {report.guest} to node {report.home}: {rows:,} build rows met a match"
-        )
-    part = read_part(header, message.value())
+    stamp, part = read_replica(header, message.value())
+    if isinstance(part, Report):
+        rows = sum(table.num_rows for table in part.rows)
+        return f"report   batch {stamp.batch}  node {part.guest} to node {part.home}: {rows:,} build rows met a match"
     rows = decode(part.block).num_rows if part.block else 0
     return (
         f"replicas batch {part.stamp.batch}  node {part.home} to node {part.node}: {rows:,} rows, {len(part.block):,} "

@@ -1,1 +1,1 @@
-"""The floor: rows as blocks, hashes, kernels, what a node is told of the join, and event time. No Spark, no Kafka."""
+"""The floor: blocks of rows, hashes, kernels, messages, event time, a join's description. No Spark, no Kafka."""

@@ -1,6 +1,6 @@
-"""Blocks: many rows as one Arrow IPC message, the unit in which everything between the edge and the result moves.
+"""Blocks: many rows as one Arrow IPC stream. Between the edge and the result, rows move only in blocks.
 
-One Spark row a block keeps Spark's per-row cost (shuffle, state, the Python boundary) off the single record.
+Spark sees one row for each block, so its cost per row (shuffle, state, the Python boundary) is shared by many records.
 """
 
 import struct
@@ -21,7 +21,7 @@ Compression = Literal["lz4", "zstd"] | None
 ROWS = pa.schema(
     [
         ("hash", pa.int64()),
-        ("time", pa.int64()),  # microseconds since the epoch, as Spark's timestamps
+        ("time", pa.int64()),  # microseconds since the epoch, like Spark's timestamps
         ("partition", pa.int32()),
         ("offset", pa.int64()),
         ("key", pa.binary()),
@@ -29,16 +29,16 @@ ROWS = pa.schema(
     ]
 )
 
-# Arrow's binary columns address 2 GiB; a block stays far below, so that joining a few never overflows.
+# Arrow's binary columns address 2 GiB. A block stays far below that, so concatenating a few never overflows.
 MAX_BLOCK_BYTES = 32 << 20
-# On its way between operators a block passes the JVM's heap, several times, once in a buffer of twice its size. What is
-# larger than half a region of the G1 collector (1 MiB, of a heap of 4 GiB) makes it mark the whole heap: with blocks of
-# 7 MB a batch of 1.1M rows took 14.6 s of CPU time of all processes, with these 12.9 (means of two runs each).
+# Between operators a block passes the JVM's heap several times, once in a buffer of twice its size. An object larger
+# than half a region of the G1 collector (a region is 1 MiB in a heap of 4 GiB) makes G1 mark the whole heap: a batch of
+# 1.1M rows took all processes 14.6 s of CPU time with blocks of 7 MB, and 12.9 s with these (means of two runs each).
 SENT_BLOCK_BYTES = 448 << 10
-# What a block may unpack to. Larger ones, of a single row, are written uncompressed.
+# The largest size to which a block may unpack. A larger block, of a single row, is written uncompressed.
 _MAX_UNPACKED_BYTES = 2 * MAX_BLOCK_BYTES
 
-# A row's time is within the years 1 to 9999: any other is a mistake, and would expire all there is.
+# A row's time is within the years 1 to 9999. Any other time is a mistake, and would expire all stored rows.
 EARLIEST_US, LATEST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 # Fields of Arrow's Message and RecordBatch, by number.
@@ -55,7 +55,7 @@ def encode(rows: pa.Table, compression: Compression = None) -> bytes:
 
 
 def encode_all(tables: Sequence[pa.Table]) -> pa.BinaryArray:
-    """A block of each table, as one column: written once, where Spark will read it."""
+    """A column with one block for each table, written directly into the buffer that Spark will read."""
     ends = np.cumsum([0, *(_CHECKSUM_BYTES + _stream_bytes(rows) for rows in tables)])
     buffer = pa.allocate_buffer(int(ends[-1]))
     written = np.frombuffer(buffer, np.uint8)
@@ -87,7 +87,7 @@ def _checksum(content: Any) -> bytes:
 
 
 def decode(block: bytes | pa.Buffer, schema: pa.Schema = ROWS) -> pa.Table:
-    """The rows, without a copy. Whatever the bytes are, they are rows as the operators expect them, or a BlockError."""
+    """The rows, without a copy. Bytes that are not rows as the operators expect them raise a BlockError."""
     whole = pa.py_buffer(block)
     if whole.size <= _CHECKSUM_BYTES:
         raise BlockError(f"{whole.size} bytes are not a block of rows")
@@ -100,8 +100,8 @@ def decode(block: bytes | pa.Buffer, schema: pa.Schema = ROWS) -> pa.Table:
 def checked_rows(content: pa.Buffer, schema: pa.Schema = ROWS) -> pa.Table:
     """The rows of an Arrow stream, without a copy, or a BlockError.
 
-    A checksum keeps damage out, but not malice: anyone can compute one. Arrow's reader and its kernels follow the
-    offsets they are given and allocate what they are told to, so both are checked first (2 ns a row, 12 µs a block).
+    A checksum keeps out damage but not malice, because anyone can compute one. Arrow's reader and kernels trust the
+    offsets and sizes in the stream, so both are checked first (2 ns a row, 12 µs a block).
     """
     try:
         rows = pa.Table.from_batches(_batches(content, schema), schema)
@@ -125,9 +125,9 @@ def _batches(content: pa.Buffer, schema: pa.Schema) -> list[pa.RecordBatch]:
 
 
 def _unpacked_bytes(message: pa.ipc.Message) -> int:
-    """What a record batch says that its compressed buffers unpack to: Arrow allocates that before it looks further.
+    """The size to which a record batch claims to unpack. Arrow allocates that much before it looks further.
 
-    Read from Arrow's own header, a FlatBuffer: https://arrow.apache.org/docs/format/Columnar.html#compression.
+    The claim is in Arrow's header, a FlatBuffer: https://arrow.apache.org/docs/format/Columnar.html#compression.
     """
     if message.type != "record batch":
         return 0
@@ -141,18 +141,18 @@ def _unpacked_bytes(message: pa.ipc.Message) -> int:
     for number in range(count):
         start, length = struct.unpack_from("<qq", header, places + 4 + 16 * number)
         if length:
-            (claimed,) = struct.unpack_from("<q", message.body, start)  # -1: as it is
+            (claimed,) = struct.unpack_from("<q", message.body, start)  # -1: not compressed
             unpacked += max(claimed, 0)
     return unpacked
 
 
 def _follow(header: memoryview, at: int) -> int:
-    """Where a FlatBuffer's reference leads."""
+    """The position that a FlatBuffer's reference points to."""
     return int(at + struct.unpack_from("<I", header, at)[0])
 
 
 def _field(header: memoryview, table: int, number: int) -> int:
-    """Where a FlatBuffer's table has this field; 0 if nowhere."""
+    """The position of this field of a FlatBuffer's table; 0 if the table does not have it."""
     vtable = table - struct.unpack_from("<i", header, table)[0]
     size = struct.unpack_from("<H", header, vtable)[0]
     at = 4 + 2 * number
@@ -168,7 +168,7 @@ def concat(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def pieces(tables: Sequence[pa.Table], max_bytes: int = MAX_BLOCK_BYTES) -> Iterator[pa.Table]:
-    """The rows of `tables` in order, as single-chunk tables of about `max_bytes` at most."""
+    """The rows of `tables`, in order, as single-chunk tables of at most about `max_bytes`."""
     pending: list[pa.Table] = []
     size = 0
     for table in tables:
@@ -224,7 +224,7 @@ def _order_kernel(target: NDArray[np.int32], counts: NDArray[np.int64]) -> NDArr
 
 
 def partition_by(rows: pa.Table, target: NDArray[np.int32], targets: int) -> list[pa.Table]:
-    """Rows by their target, in their order: one gather, then slices of it."""
+    """One table for each target, with its rows in order: slices of a single gather."""
     counts = np.bincount(target, minlength=targets)
     if counts.max(initial=0) == len(target):
         return [rows if count else rows.slice(0, 0) for count in counts]

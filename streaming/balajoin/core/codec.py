@@ -1,6 +1,6 @@
-"""How small state is written: a magic, a kind, a version and a checksum around JSON. Nothing read here can run code.
+"""Writes small state: a magic number, a kind, a version and a checksum around JSON. Nothing read here can run code.
 
-The content may also hold arrays and bytes, at any depth of its dicts. They follow the JSON as they are in memory:
+The content may also hold arrays and bytes, at any depth of its dicts. They follow the JSON as raw bytes:
 
     magic, CRC-32 of the rest, JSON                       without arrays
     magic, CRC-32 of the rest, JSON, newline, raw bytes   with; the JSON lists where each belongs, its type and shape
@@ -25,7 +25,7 @@ _PLAIN_FORM = re.compile(rf"[<|][{_PLAIN_KINDS}][1248]")
 _BYTES = "bytes"
 
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
-"""Makes the content of one version that of the next."""
+"""Turns the content of one version into that of the next."""
 
 
 def encode(kind: str, version: int, content: dict[str, Any]) -> bytes:
@@ -41,9 +41,9 @@ def encode(kind: str, version: int, content: dict[str, Any]) -> bytes:
 
 
 def decode(kind: str, version: int, data: bytes, upgrades: Mapping[int, Upgrade] | None = None) -> dict[str, Any]:
-    """The content as this version has it, if `data` is whole and of this kind. Arrays are the caller's to write.
+    """The content in the form of this version. Raises if `data` is damaged or of another kind. Arrays are writable.
 
-    What an older version wrote goes through its step of `upgrades`, and through those of all versions since.
+    Content of an older version goes through the step of `upgrades` for that version, and through all later steps.
     """
     if len(data) <= 8 or data[:4] != _MAGIC or zlib.crc32(data[8:]) != int.from_bytes(data[4:8], "big"):
         raise _damaged(kind)
@@ -55,7 +55,7 @@ def decode(kind: str, version: int, data: bytes, upgrades: Mapping[int, Upgrade]
     if found_kind != kind:
         raise StateError(f"found {found_kind} state instead of {kind} state: is this checkpoint another join's?")
     with refusing_damage(kind):
-        steps = _steps(kind, whole(found_version), version, upgrades or {})
+        steps = _steps(kind, integer(found_version), version, upgrades or {})
         if type(content) is not dict:
             raise TypeError("the content is a table")
         _put_back(content, written.get("raw", []), raw)
@@ -66,22 +66,22 @@ def decode(kind: str, version: int, data: bytes, upgrades: Mapping[int, Upgrade]
 
 @contextmanager
 def refusing_damage(kind: str) -> Iterator[None]:
-    """Within, state is taken apart: whatever is missing there, or of another type, makes it damaged state."""
+    """Wraps code that takes state apart: anything that is missing or has a wrong type makes the state damaged."""
     try:
         yield
     except (BlockError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as cause:
         raise _damaged(kind) from cause
 
 
-def whole(value: Any) -> int:
-    """A number out of state, of 64 bits at most."""
+def integer(value: Any) -> int:
+    """A number from state, of 64 bits at most."""
     if type(value) is not int or not -(1 << 63) <= value < 1 << 63:
         raise TypeError("not a whole number")
     return value
 
 
-def whole_or_none(value: Any) -> int | None:
-    return None if value is None else whole(value)
+def integer_or_none(value: Any) -> int | None:
+    return None if value is None else integer(value)
 
 
 def _damaged(kind: str) -> StateError:

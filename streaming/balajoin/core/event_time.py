@@ -1,15 +1,13 @@
-"""How far time has come at a node, by stream: the slowest of its active sources.
+"""Each stream's watermark at a node: the smallest watermark of the stream's active sources.
 
-Spark keeps one maximum over everything, so a partition that lags loses its rows as late. Here a source counts with its
-own watermark, and leaves the minimum only after it was silent for `idle_after` of processing time. Processing time is
-Spark's batch timestamp, which a replayed batch sees again.
+Spark keeps one maximum over everything, so a partition that lags loses its rows as late. Here every source has its own
+watermark, and leaves the minimum only after `idle_after` of processing time without a row. Processing time is Spark's
+batch timestamp, which is the same when a batch is replayed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
-
-from balajoin.core.codec import whole
+from typing import Generic, TypeVar
 
 BEGINNING = -(1 << 62)  # nothing is known yet: no row is late, no row expires
 _REMEMBERED_BATCHES = 8
@@ -17,11 +15,11 @@ _REMEMBERED_BATCHES = 8
 
 @dataclass
 class ActivityClock:
-    """Processing time as sources are judged by it: a pause of the whole query is not a source's silence.
+    """The processing time by which sources count as idle. A pause of the whole query does not make a source idle.
 
-    One gap between two batches counts for little more than half of `idle_after`, so that after an hour's downtime every
-    source has time to be heard again, and a query with few batches still lets go of a silent source after two of them.
-    A clock that was set back goes on counting from where it is then.
+    One gap between two batches counts as at most little more than half of `idle_after`. So after an hour's downtime
+    every source has time to send again, and a query with few batches still drops a silent source after two of them.
+    When the machine's clock is set back, this clock stands still once and then goes on counting.
     """
 
     idle_after_ms: int
@@ -40,7 +38,7 @@ Value = TypeVar("Value")
 
 @dataclass
 class Past(Generic[Value]):
-    """A value as it was after earlier batches: `changes` are the batches in which it became another."""
+    """A value as it was after earlier batches: `changes` holds each batch in which it changed, with the new value."""
 
     at_first: Value
     changes: list[tuple[int, Value]] = field(default_factory=list)
@@ -49,7 +47,7 @@ class Past(Generic[Value]):
         return next((value for at, value in reversed(self.changes) if at <= batch), self.at_first)
 
     def note(self, batch: int, value: Value) -> None:
-        """Forgets what only batches before the last few would ask for."""
+        """Records the value after `batch`, and forgets changes that only much older batches would need."""
         if value != self.as_of(batch):
             self.changes.append((batch, value))
         old = [change for change in self.changes if change[0] <= batch - _REMEMBERED_BATCHES]
@@ -57,9 +55,9 @@ class Past(Generic[Value]):
 
 
 def advance_both(one: "Watermark", other: "Watermark", now_ms: int) -> None:
-    """A stream that is silent as a whole follows the other one. If both are, time goes on as fast as the clock does.
+    """A stream with no active source follows the other one. If both are silent, time goes on as fast as the clock does.
 
-    Otherwise the last rows before a silence would wait for ever for a match, or for being sure that there is none.
+    Otherwise the last rows before a silence would wait for ever to find a match or to be known as unmatched.
     """
     active = [mark.advance(now_ms) for mark in (one, other)]
     if any(active):
@@ -74,32 +72,39 @@ def advance_both(one: "Watermark", other: "Watermark", now_ms: int) -> None:
             mark.reach(furthest + (silent_ms - mark.idle_after_ms) * 1000)
 
 
-@dataclass
-class _Source:
+@dataclass(frozen=True)
+class SourceProgress:
     watermark: int
     active_ms: int
 
 
+@dataclass(frozen=True)
+class WatermarkState:
+    """The part of a watermark that is stored from batch to batch."""
+
+    current: int
+    sources: Mapping[int, SourceProgress]
+
+
 @dataclass
 class Watermark:
-    """One stream's watermark at one node. Times of rows in microseconds, processing times in milliseconds."""
+    """One stream's watermark at one node. Event times are in microseconds, processing times in milliseconds."""
 
     idle_after_ms: int
     current: int = BEGINNING
-    sources: dict[int, _Source] = field(default_factory=dict)
+    sources: dict[int, SourceProgress] = field(default_factory=dict)
 
     def expect(self, sources: Iterable[int], now_ms: int) -> None:
         """Sources that exist but have sent nothing yet hold the watermark until they count as idle."""
         for source in sources:
-            self.sources.setdefault(source, _Source(BEGINNING, now_ms))
+            self.sources.setdefault(source, SourceProgress(BEGINNING, now_ms))
 
     def observe(self, source: int, watermark: int, now_ms: int) -> None:
-        seen = self.sources.setdefault(source, _Source(watermark, now_ms))
-        seen.watermark = max(seen.watermark, watermark)
-        seen.active_ms = max(seen.active_ms, now_ms)
+        before = self.sources.get(source, SourceProgress(watermark, now_ms))
+        self.sources[source] = SourceProgress(max(before.watermark, watermark), max(before.active_ms, now_ms))
 
     def advance(self, now_ms: int) -> bool:
-        """Moves on to the minimum over the active sources; never back. False if none is active."""
+        """Moves on to the minimum over the active sources, never back. Returns False if no source is active."""
         active = [s.watermark for s in self.sources.values() if now_ms - s.active_ms < self.idle_after_ms]
         self.reach(min(active, default=BEGINNING))
         return bool(active)
@@ -115,16 +120,9 @@ class Watermark:
     def silent_since_ms(self) -> int:
         return max((source.active_ms for source in self.sources.values()), default=0)
 
-    def to_state(self) -> dict[str, Any]:
-        return {
-            "current": self.current,
-            "sources": [[source, s.watermark, s.active_ms] for source, s in sorted(self.sources.items())],
-        }
+    def state(self) -> WatermarkState:
+        return WatermarkState(self.current, dict(self.sources))
 
     @classmethod
-    def from_state(cls, state: dict[str, Any], idle_after_ms: int) -> "Watermark":
-        sources = {
-            source: _Source(watermark, active)
-            for source, watermark, active in (map(whole, s) for s in state["sources"])
-        }
-        return cls(idle_after_ms, whole(state["current"]), sources)
+    def of(cls, state: WatermarkState, idle_after_ms: int) -> "Watermark":
+        return cls(idle_after_ms, state.current, dict(state.sources))

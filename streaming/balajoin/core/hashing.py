@@ -1,4 +1,4 @@
-"""Where a key lives: all sources must agree on it, and a replay with the first try."""
+"""Names each key's home node. All sources, and all attempts at a batch, must compute the same one."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,7 +8,7 @@ from balajoin.core.kernels import kernel
 
 @kernel
 def mix(hash_: np.uint64, epoch: int) -> np.uint64:
-    """The paper's `hash(x + epoch)`: splitmix64's finaliser over the key's hash, moved on by the epoch."""
+    """The paper's `hash(x + epoch)`: splitmix64's finaliser over the key's hash plus a step for each epoch."""
     z = hash_ + np.uint64(epoch) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -22,7 +22,7 @@ def _homes_kernel(hashes: NDArray[np.int64], nodes: int, out: NDArray[np.int32])
 
 
 def homes(hashes: NDArray[np.int64], nodes: int) -> NDArray[np.int32]:
-    """q(x) of each row: the node where a key's build rows always are."""
+    """The paper's q(x) for each row: the node that always has the key's build rows."""
     out = np.empty(len(hashes), np.int32)
     _homes_kernel(hashes, nodes, out)
     return out
@@ -33,5 +33,5 @@ def home(hash_: int, nodes: int) -> int:
 
 
 def shown(hash_: int) -> str:
-    """As people see it in metrics and in `balajoin control tail`."""
+    """The hash as metrics and `balajoin control tail` print it."""
     return f"{hash_ & (1 << 64) - 1:016x}"

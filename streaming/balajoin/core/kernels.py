@@ -1,7 +1,7 @@
-"""`kernel` compiles a function with numba, and keeps the machine code for exactly this source of balajoin.
+"""`kernel` compiles a function with numba, and caches the machine code for exactly this source of balajoin.
 
-Numba asks only whether the function's own file has changed. A kernel that calls another file's function would go on
-with the old code of it, and crash; so the cache's folder is named by all source files together.
+Numba checks only whether the function's own file has changed. A kernel that calls a function of another file would keep
+that function's old code, and crash. So the name of the cache folder is a hash over all source files.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ def kernel(function: Function) -> Function:
 
 
 def inlined(function: Function) -> Function:
-    """A kernel that other kernels take in as a whole, because every row passes it."""
+    """A kernel that is inlined into its callers, because they call it for every row."""
     return _compiled(function, inline="always")
 
 
@@ -40,12 +40,12 @@ def _compiled(function: Function, **options: Any) -> Function:
         compiled: Function = numba.njit(cache=True, **options)(function)
         return compiled
     finally:
-        config.CACHE_DIR = usual  # it is everybody's
+        config.CACHE_DIR = usual  # the setting is global
 
 
 @cache
 def _folder() -> str:
-    """Empty where the package cannot be written to: then numba looks for a place of its own."""
+    """The cache folder. Empty where the package folder is read-only: then numba chooses a place of its own."""
     folder = _PACKAGE / "__pycache__" / f"kernels-{_fingerprint()}"
     try:
         if not folder.exists():

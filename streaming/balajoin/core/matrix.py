@@ -1,7 +1,7 @@
-"""Symmetric Fragment Replicate: nodes stand in a matrix, node j in row j // columns and column j % columns.
+"""Symmetric Fragment Replicate: the nodes form a matrix, with node j in row j // columns and column j % columns.
 
-A probe row goes to all nodes of one column. A build row belongs to one matrix row, and a fragment of a probe row meets
-only build rows of its own: so each pair meets on exactly one node.
+A probe row goes to all nodes of one column. A build row belongs to one matrix row, and on each node a probe row meets
+only the build rows of that node's matrix row. So each pair meets on exactly one node.
 """
 
 from math import isqrt
@@ -14,7 +14,7 @@ from balajoin.core.kernels import kernel
 
 
 def matrix(nodes: int) -> tuple[int, int]:
-    """Rows and columns, as square as the number of nodes allows, never more rows than columns."""
+    """The number of rows and columns: as square as the number of nodes allows, and never more rows than columns."""
     rows = next(rows for rows in range(isqrt(nodes), 0, -1) if nodes % rows == 0)
     return rows, nodes // rows
 
@@ -29,7 +29,7 @@ def _fragment_kernel(
 
 
 def fragment_of(partitions: NDArray[np.int32], offsets: NDArray[np.int64], rows: int) -> NDArray[np.int32]:
-    """The matrix row of each build row, by its place in its topic: known to every node, and the same in a replay."""
+    """The matrix row of each build row, from its partition and offset: the same on every node and in a replay."""
     if partitions.shape != offsets.shape:
         raise TypeError(f"{len(partitions)} partitions do not fit {len(offsets)} offsets")
     out = np.empty(len(offsets), np.int32)
@@ -40,9 +40,9 @@ def fragment_of(partitions: NDArray[np.int32], offsets: NDArray[np.int64], rows:
 def replicate(
     targets: NDArray[np.int32], fragmented: NDArray[np.bool_], first_column: int, nodes: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Sends each fragmented row to all nodes of a column, columns in turn from `first_column` on, others once.
+    """Sends each fragmented row to all nodes of a column, and any other row to its target. Columns take turns.
 
-    Returns which row each sent row is, and its node.
+    The first fragmented row goes to `first_column`. Returns the number of the row behind each copy, and its node.
     """
     height, columns = matrix(nodes)
     copies = np.where(fragmented, height, 1)

@@ -1,4 +1,4 @@
-"""What nodes, sources and the driver tell each other, as types. `control.encoding` writes them to topics."""
+"""The messages between nodes, sources and the driver, as types. `control.encoding` turns them into Kafka records."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,24 +8,25 @@ import pyarrow as pa
 from balajoin.core.blocks import EARLIEST_US, LATEST_US, longs
 
 ANY_PLAN = "*"
-"""Of records that say the same under every plan: the driver's."""
+"""The plan in the driver's records, which are valid under every plan."""
 
 _SHOWN_KEY_BYTES = 64
 
 Lease = tuple[int, int, bool]
-"""What a signal asks for, and a home grants: hash, node, and whether only a fragment's share of the build rows."""
+"""A signal asks for it and a home grants it: hash, node, and whether only a fragment's share of the build rows."""
 
 
 class ForeignRecordError(ValueError):
-    """A record that this join did not write, or that was changed since."""
+    """This join did not write the record, or someone has changed it since."""
 
 
 @dataclass(frozen=True)
 class Stamp:
-    """Who wrote a record: `join` is Spark's id of the query, which a checkpoint keeps for life, and when.
+    """Which join wrote a record, and in which batch.
 
-    `plan` is drawn anew by each `balajoin.join`. All attempts at a batch under one plan have the same settings and
-    code, and so the same rows on the same nodes. Attempts under two plans may differ in everything.
+    `join` is Spark's id of the query, which a checkpoint keeps for life.
+    Each `balajoin.join` draws a new `plan`. All attempts at a batch under one plan have the same settings and code, and
+    so the same rows on the same nodes. Attempts under two plans may differ in everything.
     """
 
     join: str
@@ -33,16 +34,16 @@ class Stamp:
     plan: str = ""
 
     def may_precede(self, now: "Stamp") -> bool:
-        """Whether a record of this stamp may count in the batch of another one."""
+        """Whether a record with this stamp may count in the batch of the stamp `now`."""
         return self.join == now.join and self.batch < now.batch
 
 
 @dataclass(frozen=True)
 class Signal:
-    """To a key's home: `node` gets its probe rows with times up to `until`, and needs its build rows.
+    """To a key's home: `node` gets the key's probe rows with times up to `until`, and needs the key's build rows.
 
-    `again`: all that match probe rows from `since` on, even if they were sent before. `key` is one with that hash, for
-    people who read the topic.
+    `again` asks for all build rows that match probe rows from `since` on, even if they were sent before. `key` is one
+    key with that hash, for people who read the topic.
     """
 
     hash: int
@@ -56,7 +57,7 @@ class Signal:
 
 @dataclass(frozen=True)
 class Grant:
-    """The home's promise: whatever build row of this hash reaches it is forwarded, for probe rows up to `until`."""
+    """A home's promise to forward every build row of this hash that reaches it, for probe rows up to `until`."""
 
     hash: int
     until: int
@@ -65,7 +66,7 @@ class Grant:
 
 @dataclass(frozen=True)
 class Shipment:
-    """From a key's home to a node, all that a batch has for it. Rows of `pulled` hashes may be there already."""
+    """All that a home sends to a node in one batch. The node may already have rows of the `pulled` hashes."""
 
     home: int
     node: int
@@ -76,7 +77,7 @@ class Shipment:
 
 @dataclass(frozen=True)
 class Report:
-    """From a guest to a home: build rows of it, without key and value, that have met a match. It may come twice."""
+    """From a guest to a home: the home's build rows that have met a match, without key and value. It may come twice."""
 
     guest: int
     home: int
@@ -84,8 +85,15 @@ class Report:
 
 
 @dataclass(frozen=True)
+class Tick:
+    """From the driver to all nodes: no records have come, and the time is `now_ms`."""
+
+    now_ms: int
+
+
+@dataclass(frozen=True)
 class Part:
-    """One record of a shipment. A task that is tried again ships again, under another `attempt`."""
+    """One record of a shipment. A repeated task sends its shipments again, with another `attempt`."""
 
     stamp: Stamp
     home: int
@@ -99,7 +107,7 @@ class Part:
 
 
 def shown_key(key: bytes) -> str:
-    """For people: as much of it as tells which one it is."""
+    """The beginning of the key as text, for people."""
     return key[:_SHOWN_KEY_BYTES].decode("utf-8", "backslashreplace")
 
 

@@ -1,8 +1,9 @@
-"""Settings that stored rows depend on: a checkpoint made with others is refused.
+"""The settings that stored rows depend on. A checkpoint made with other values is refused.
 
-An expression that takes something from the environment or from a file (`${…}`) may hold a secret. Of such an expression
-the checkpoint keeps a salted hash only, and no error shows it. Nodes compare it in every batch. A node that finds what
-the driver made of it compares texts; after a restart each process computes the hash with the checkpoint's salt once.
+An expression that takes something from the environment or from a file (`${…}`) may hold a secret. The checkpoint keeps
+only a salted hash of such an expression, and no error shows the expression. Nodes compare it in every batch. If the
+checkpoint holds the driver's own salt and hash, they compare these as text. After a restart the salts differ, and each
+process computes the hash with the checkpoint's salt once.
 """
 
 import hashlib
@@ -16,7 +17,7 @@ from typing import Any, Self
 from balajoin.errors import StateError
 
 HIDDEN = "***"
-# A wider interval would look for rows that have expired. Checkpoints of older versions do not tell theirs.
+# A wider interval would look for rows that have expired. Checkpoints of older versions do not hold the interval.
 _INTERVAL = ("join.before", "join.after")
 
 
@@ -49,7 +50,7 @@ def refuse_others(written: Mapping[str, Any], given: Mapping[str, Any]) -> None:
 
 
 def agreed(written: Mapping[str, Any] | None, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What the next state holds. A hash stays as it is; a plain text of an older balajoin becomes one."""
+    """The pins that the next state holds. A hash stays as it is; the plain text of an older balajoin becomes a hash."""
     if written is not None:
         refuse_others(written, given)
     before = written or {}
@@ -57,7 +58,7 @@ def agreed(written: Mapping[str, Any] | None, given: Mapping[str, Any]) -> dict[
 
 
 def shown(written: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """For people. What `given` hides is not shown either where an older balajoin wrote it as it is."""
+    """The pins for people. A setting that `given` hides is hidden even if an older balajoin wrote it as plain text."""
     hidden = {setting for setting, value in (given or {}).items() if isinstance(value, HiddenPin)}
     return {setting: HIDDEN if setting in hidden or _is_hidden(value) else value for setting, value in written.items()}
 

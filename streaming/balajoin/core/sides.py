@@ -1,4 +1,4 @@
-"""The two streams of a join, the sections in which rows come to a node, and the shelves on which it keeps them."""
+"""The two streams of a join, the sections in which rows reach a node, and the shelves on which a node keeps them."""
 
 from typing import Literal, get_args
 
@@ -9,9 +9,11 @@ Section = Literal["probe", "build", "fragment"]
 SECTIONS: tuple[Section, ...] = ("probe", "build", "fragment")
 """A fragment is a probe row that went to several nodes: on each it meets only that node's share of the build rows."""
 
-Shelf = Literal["probe", "build", "fragment", "lonely_probe", "lonely_build", "met_probe", "met_build", "overdue_build"]
+Shelf = Literal[
+    "probe", "build", "fragment", "unmatched_probe", "unmatched_build", "met_probe", "met_build", "overdue_build"
+]
 SHELVES: tuple[Shelf, ...] = get_args(Shelf)
-"""Where a node keeps rows; their order is part of the state's format. See `unmatched` for those beside the sections."""
+"""Their order is part of the state's format. `compute.unmatched` and `compute.build_side` explain the last five."""
 
 
 def side_of(section: Section) -> Side:

@@ -1,7 +1,8 @@
-"""What a node has to know of the join. Imports nothing heavy: see `compute.processor`."""
+"""What the operators of a join need to know about the join. Imports nothing heavy: see `compute.processor`."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from balajoin.core.sides import Side
 
@@ -10,17 +11,17 @@ JoinType = Literal["inner", "left", "right", "full", "left_semi", "left_anti"]
 
 @dataclass(frozen=True)
 class Kind:
-    """What is a result in a type of join."""
+    """The results that a type of join emits."""
 
     pairs: bool
     alone: frozenset[Side] = frozenset()
-    """A row of these sides, when it is sure to have no match."""
+    """Emits a row of these sides when it is known to have no match."""
     first_match: bool = False
-    """A probe row, once, when it has met a match."""
+    """Emits a probe row once, when it meets its first match."""
 
     @property
     def awaited(self) -> frozenset[Side]:
-        """Sides of which a node must know who has met a match."""
+        """The sides for whose rows a node must find out whether they have a match."""
         return self.alone | {"probe"} if self.first_match else self.alone
 
 
@@ -36,18 +37,34 @@ KINDS: dict[JoinType, Kind] = {
 
 @dataclass(frozen=True)
 class Window:
-    """The times, relative to the looking row's, at which the other side matches. Both ends belong to it."""
+    """The times at which rows of the other side match, relative to the looking row's time. Both ends are included."""
 
     lower: int
     upper: int
 
 
+class Settings(Protocol):
+    """The settings that a node depends on. `config.models.JoinSettings` has them."""
+
+    @property
+    def nodes(self) -> int: ...
+    @property
+    def before_ms(self) -> int: ...
+    @property
+    def after_ms(self) -> int: ...
+    @property
+    def lateness_ms(self) -> int: ...
+    @property
+    def idle_after_ms(self) -> int: ...
+    @property
+    def type(self) -> JoinType: ...
+
+
 @dataclass(frozen=True)
 class JoinSpec:
-    """What a node has to know of the join. Times in microseconds, processing times in milliseconds.
+    """What a node needs to know about the join. Event times are in microseconds, processing times in milliseconds.
 
-    `pins` are settings that stored rows depend on: a checkpoint made with others is refused, see `balajoin.pins`.
-    `plan` is that of `Stamp`.
+    `pins` are the settings that stored rows depend on: see `core.pins`. `plan` is the plan of `core.messages.Stamp`.
     """
 
     nodes: int
@@ -60,13 +77,29 @@ class JoinSpec:
     type: JoinType = "inner"
     plan: str = ""
 
+    @classmethod
+    def of(
+        cls, settings: Settings, pins: Mapping[str, Any], sources: Mapping[Side, int], *, plan: str = ""
+    ) -> "JoinSpec":
+        return cls(
+            nodes=settings.nodes,
+            before_us=settings.before_ms * 1000,
+            after_us=settings.after_ms * 1000,
+            lateness_us=settings.lateness_ms * 1000,
+            idle_after_ms=settings.idle_after_ms,
+            sources=dict(sources),
+            pins=dict(pins),
+            type=settings.type,
+            plan=plan,
+        )
+
     @property
     def kind(self) -> Kind:
         return KINDS[self.type]
 
     @property
     def slice_us(self) -> int:
-        """Rows live for about before + after + lateness; they leave by the quarter of it."""
+        """A row is stored for about before + after + lateness. Rows are dropped in slices of a quarter of that time."""
         return max(1_000_000, (self.before_us + self.after_us + self.lateness_us) // 4)
 
     def window(self, looking: Side) -> Window:
@@ -76,9 +109,38 @@ class JoinSpec:
         return Window(-self.after_us, self.before_us)
 
 
+ColumnKind = Literal["binary", "text", "literal"]
+"""How JSON shows a column's bytes: as text, or in base64 if they are no UTF-8; as text; or as they are."""
+
+
+@dataclass(frozen=True)
+class ResultFormat:
+    """How results become records of the output topic: see `sinks.values`.
+
+    The value is one JSON object, or `value_columns`, one after the other. `with_id` adds the result's id, for those who
+    want it in a header.
+    """
+
+    type: JoinType
+    kinds: Mapping[str, ColumnKind]
+    """Of key, probe_value and build_value."""
+
+    value_columns: tuple[str, ...] = ()
+    with_id: bool = False
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where results go. `options` are librdkafka's, and may hold passwords."""
+
+    topic: str
+    commit_topic: str
+    options: tuple[tuple[str, str], ...] = field(repr=False)
+
+
 @dataclass(frozen=True)
 class SideTopics:
-    """Where a node publishes, the topic that each side's rows came from, and librdkafka's options to write there."""
+    """The topics a node writes to, the input topic of each side (`origins`), and librdkafka's options for writing."""
 
     late: str
     control: str

@@ -1,4 +1,4 @@
-"""`balajoin demo`: two made-up streams, joined by two policies side by side, and a check of every joined row."""
+"""`balajoin demo`: joins two made-up streams by two policies side by side, and checks every joined row."""
 
 from pathlib import Path
 
@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from balajoin.config.address import Address
-from balajoin.demo.display import display_for
 from balajoin.demo.scenario import Scenario
+from balajoin.demo.screen import Screen
 from balajoin.observe.live.onlookers import Onlookers
 
 __all__ = ["main"]
@@ -16,13 +16,13 @@ __all__ = ["main"]
 def main(
     *, seconds: int, rate: int, cache: Path, page: Address | None, record: Path | None = None, verbose: bool = False
 ) -> int:
-    """Produces for `seconds`, `rate` probe rows in each; `cache` is the folder of the jars. Returns the exit code."""
-    display = display_for(Console())
+    """Sends `rate` probe rows per second for `seconds`. `cache` is the jars' folder. Returns the exit code."""
+    screen = Screen(Console())
     scenario = Scenario(seconds, rate)
-    display.say(scenario.introduction)
-    from balajoin.demo.running import run  # Spark's libraries take a second, in which something should be on screen
+    screen.say(scenario.introduction)
+    from balajoin.demo.run import run  # after the introduction, since Spark's libraries take a second
 
     with Onlookers(page, record, ("--page", "--record")) as onlookers:
         if onlookers.url:
-            display.say(f"Watch it in a browser at [bold]{escape(onlookers.url)}[/]\n")
-        return run(scenario, display, onlookers.listeners, cache=cache, verbose=verbose)
+            screen.say(f"Watch it in a browser at [bold]{escape(onlookers.url)}[/]\n")
+        return run(scenario, screen, onlookers.listeners, cache=cache, verbose=verbose)

@@ -1,4 +1,4 @@
-"""What the demo joins: views of products, few of which most people look at, with the changes of their prices."""
+"""What the demo joins: views of products, a few of which get most views, with the changes of their prices."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ SKEW = Skew()
 _LARGEST_DELAY_MS = 2_000  # less than the allowed lateness: rows come out of order, but none too late
 _VIEWS_A_PRICE = 10
 _JAVA_FLAGS = (
-    "-XX:-UsePerfData",  # a file in /tmp, which stays there when a JVM is killed
-    # As the broker has them. With these, 15 s of demo took the JVM 17 CPU seconds instead of 37 (one run each, busy
+    "-XX:-UsePerfData",  # it makes a file in /tmp, which stays there when the JVM is killed
+    # As for the broker. With these, 15 s of demo took the JVM 17 CPU seconds instead of 37 (one run each, busy
     # machine).
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
@@ -45,12 +45,12 @@ class Scenario:
 
     @property
     def products(self) -> int:
-        """As many as give a view two or three price changes, whatever the rate."""
+        """So many that a view meets two or three price changes, whatever the rate."""
         return max(1, self.rate // 2)
 
     @property
     def largest_share(self) -> float:
-        """Of the views, of the product that is looked at most."""
+        """The share of all views that the most popular product gets."""
         return float(1 / np.sum(1 / np.arange(1, self.products + 1) ** EXPONENT))
 
     @property
@@ -81,7 +81,7 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of one stream. Each is unlike any other: its value holds its number."""
+    """Rows of one stream. Every row is different, since its value holds its number."""
 
     name: str
     count: int
@@ -90,7 +90,7 @@ class Rows:
     seed: int
 
     def events(self, now_ms: Iterator[int]) -> Iterator[Event]:
-        """Each takes its time from the clock, less a random delay."""
+        """Yields rows. A row's time is the clock's, less a random delay."""
         delays = np.random.default_rng(self.seed).integers(0, _LARGEST_DELAY_MS, self.count)
         products = zipf_keys(self.count, self.products, self.exponent, self.seed)
         for number, (product, delay, now) in enumerate(zip(products, delays, now_ms, strict=False)):
@@ -102,7 +102,7 @@ def product_key(number: int) -> str:
 
 
 def configuration(servers: str, folder: Path, policy: PolicyName) -> Config:
-    """Joins of different policies share nothing but what they read."""
+    """Joins of different policies share only the topics that they read."""
     joined = f"{JOINED}.{policy}"
     return Config(
         name=f"{NAME}-{policy}",
@@ -116,10 +116,6 @@ def configuration(servers: str, folder: Path, policy: PolicyName) -> Config:
             nodes=NODES,
             policy=policy,
             skew=SKEW,
-            dead_letter_topic=f"{joined}.dead-letter",
-            late_topic=f"{joined}.late",
-            control_topic=f"{joined}.control",
-            replica_topic=f"{joined}.replicas",
         ),
         output=Output(topic=joined),
         run=Run(checkpoint=str(folder / policy / "checkpoint"), cache_dir=str(folder / policy / "cache")),
@@ -130,7 +126,7 @@ def configuration(servers: str, folder: Path, policy: PolicyName) -> Config:
 
 def spark_conf(folder: Path) -> dict[str, str]:
     scratch = folder / "spark"
-    scratch.mkdir(exist_ok=True)  # Java takes for granted that it is there
+    scratch.mkdir(exist_ok=True)  # Java expects the folder to exist
     return {
         "spark.local.dir": str(scratch),
         "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir='{scratch}' {' '.join(_JAVA_FLAGS)}",

@@ -1,4 +1,4 @@
-"""Expressions that a record may make fail: the query goes on without that record."""
+"""Evaluates expressions that may fail on a record, so that the query goes on without that record."""
 
 from typing import Any
 
@@ -7,10 +7,10 @@ from pyspark.sql import functions as F
 
 
 def attempt(spark: SparkSession, column: Column) -> Column:
-    """An array with what the column gives; null where to compute it fails, in whatever way.
+    """An array that holds the column's value, or null where computing the column fails for any reason.
 
-    Spark has this expression, but no function for it. The lambda keeps Spark from computing what two attempts have in
-    common ahead of both, and so outside of them.
+    Spark has this expression, but no function for it. Spark computes a common part of two attempts once before both,
+    and so outside of them; the lambda prevents that.
     """
     jvm: Any = spark._jvm
     expressions = jvm.org.apache.spark.sql.classic.ExpressionUtils

@@ -1,4 +1,4 @@
-"""Skewed keys that are given in the settings, as the hashes by which routers know them."""
+"""Turns the skewed keys of the settings into hashes, by which routers recognise them."""
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -11,7 +11,7 @@ from balajoin.routing.rule import SkewRule
 
 
 def rule(
-    spark: SparkSession, skew: Skew, key_type: DataType, hash_bits: int = 64, *, whole_rows: bool = False
+    spark: SparkSession, skew: Skew, key_type: DataType, hash_bits: int = 64, *, may_fragment: bool = True
 ) -> SkewRule:
     return SkewRule(
         threshold=skew.threshold,
@@ -20,12 +20,12 @@ def rule(
         half_life_ms=skew.half_life_ms,
         keys=hashes(spark, skew, key_type, hash_bits),
         first_pass_rows=skew.first_pass_rows,
-        whole_rows=whole_rows,
+        may_fragment=may_fragment,
     )
 
 
 def hashes(spark: SparkSession, skew: Skew, key_type: DataType, hash_bits: int = 64) -> tuple[int, ...]:
-    """A key's text is cast to the type of the join's key expression, as `cast('…' as …)` would."""
+    """Casts each key's text to the type of the join's key expression, as `cast('…' as …)` would, and hashes it."""
     if not skew.keys:
         return ()
     with intake.lenient(spark):

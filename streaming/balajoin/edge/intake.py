@@ -1,6 +1,6 @@
-"""Where records enter: Kafka's columns become key bytes, their hash, time and value; what cannot be joined leaves.
+"""Where records enter: Kafka's columns become key bytes, their hash, time and value, or a dead letter.
 
-All of it is Spark SQL, compiled by Spark: no Python sees a single record.
+All of this is Spark SQL, which Spark compiles, so no Python code runs for each record.
 """
 
 from collections.abc import Callable, Iterator
@@ -42,9 +42,9 @@ class Typed:
 
 @contextmanager
 def lenient(spark: SparkSession) -> Iterator[None]:
-    """Within, a failing cast gives null, and so a dead letter. ANSI mode would end the query at the first bad record.
+    """In its block, a failing cast gives null, and so a dead letter. ANSI mode would end the query at a bad record.
 
-    An expression keeps the mode it was analysed in.
+    An expression keeps the mode in which it was analysed.
     """
     name = "spark.sql.ansi.enabled"
     before = str(spark.conf.get(name))
@@ -63,7 +63,7 @@ def sql(setting: str, expression: str) -> str:
     text = f"get_json_object(cast(value as string), '{path}')"
     if setting.endswith(".time"):
         number = f"try_cast({text} as bigint)"
-        bounds = f"{EARLIEST_US // 1000} and {LATEST_US // 1000}"  # timestamp_millis ends the query beyond its own
+        bounds = f"{EARLIEST_US // 1000} and {LATEST_US // 1000}"  # timestamp_millis fails outside of its own
         return (
             f"coalesce(timestamp_millis(if({number} between {bounds}, {number}, null)), try_cast({text} as timestamp))"
         )
@@ -71,8 +71,8 @@ def sql(setting: str, expression: str) -> str:
 
 
 def _attempted(spark: SparkSession, expression: str, column: Column) -> tuple[Column, Column]:
-    """A column made of an expression, null for records on which it fails; and whether it did not."""
-    if expression.startswith(_JSON) or expression in _COLUMNS:  # these cannot
+    """The expression's column, null where the expression fails on a record, and a column that tells if it succeeded."""
+    if expression.startswith(_JSON) or expression in _COLUMNS:  # these cannot fail
         return column, F.lit(True)
     tried = attempt(spark, column)
     return F.get(tried, F.lit(0)), tried.isNotNull()
@@ -88,8 +88,8 @@ def records(
 ) -> DataFrame:
     """Kafka's columns of one topic, as a stream.
 
-    With `read_committed` Spark plans a batch up to the first transaction that is still open, and the consumer skips
-    what was aborted. The join's own topics are written without transactions, so nothing may hold them back.
+    With `read_committed`, Spark plans a batch up to the first open transaction, and the consumer skips aborted records.
+    The join writes its own topics without transactions, so it reads them uncommitted: nothing may hold them back.
     """
     reader = (
         spark.readStream.format("kafka")
@@ -105,7 +105,7 @@ def records(
 
 
 def types(spark: SparkSession, probe: Stream, build: Stream) -> tuple[Typed, Typed]:
-    """The types of both streams' expressions; raises ConfigError with all that is wrong with them."""
+    """The types of both streams' expressions. Raises a ConfigError that lists every problem in them."""
     problems: list[Problem] = []
     found = {}
     empty = spark.createDataFrame([], KAFKA_COLUMNS)
@@ -136,22 +136,13 @@ def types(spark: SparkSession, probe: Stream, build: Stream) -> tuple[Typed, Typ
     )
 
 
-def expression_problems(spark: SparkSession, probe: Stream, build: Stream) -> list[Problem]:
-    try:
-        types(spark, probe, build)
-    except ConfigError as error:
-        return list(error.problems)
-    return []
-
-
 def rows(
     records: DataFrame, side: Side, stream: Stream, typed: Typed, max_ahead_us: int, hash_bits: int = 64
 ) -> DataFrame:
-    """One row a record. One without key or time, or from too far in the future, is `dead` and keeps its original there.
+    """One row for each record. If key or time is missing, or the time is too far ahead, `dead` holds the record.
 
-    In it, `ahead` is by how many microseconds a time passes the batch's, where that is too many. The batch's time
-    stands in the checkpoint's offset log, so a repeated batch finds the same. `hash_bits` below 64 forces collisions,
-    for tests.
+    In that column, `ahead` tells by how many microseconds the time is ahead of the batch's time, if that is too far. A
+    repeated batch has the same time, so it finds the same. `hash_bits` below 64 forces collisions, for tests.
     """
     with lenient(records.sparkSession):
         expressions = {part: F.expr(sql(f"{side}.{part}", getattr(stream, part))) for part in ("key", "time", "value")}
@@ -172,14 +163,15 @@ def rows(
             "offset",
             key.alias("key"),
             value.alias("value"),
-            # As one column, for each costs Spark's Arrow writer time even where it is null (1M rows read and packed:
-            # 2.8 s of the JVM's, 3.2 with four columns); as text, for a list makes it slower tenfold (120 s, not 12).
+            # One column, because each column costs Spark's Arrow writer time even where it is null (to read and pack 1M
+            # rows took the JVM 2.8 s, and 3.2 s with four columns). Text, because a list is ten times slower (120 s,
+            # not 12).
             F.when(dead, F.to_json(original, {"ignoreNullFields": "true"})).alias("dead"),
         )
 
 
 def _sane(time: Column) -> Column:
-    """None outside the years 1 to 9999: such a time is a mistake, and would expire all there is."""
+    """Null for a time outside the years 1 to 9999, which is a mistake and would expire all stored rows."""
     return F.when(time.between(EARLIEST_US, LATEST_US), time)
 
 

@@ -1,6 +1,6 @@
-"""Join keys of any type as bytes, such that two keys are equal in Spark SQL exactly if their bytes are.
+"""Turns join keys of any type into bytes that are equal exactly if Spark SQL finds the keys equal, and back.
 
-Comparing bytes spares the operators all knowledge of types, and the way back gives the result its typed key.
+The operators compare bytes and know nothing of types. The way back gives the result its typed key.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ _MICROSECONDS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 # Spark's own formats end at milliseconds: keys that differ would become equal.
 _EXACT_TIMES = {"timestampFormat": f"{_MICROSECONDS}XXX", "timestampNTZFormat": _MICROSECONDS, "timeZone": "UTC"}
 
-# JSON writes this for whatever is no UTF-8, and would make different texts equal: such keys have their texts as bytes.
+# JSON writes this for bytes that are not UTF-8, so different texts would become equal. Such keys hold bytes, not texts.
 _NO_TEXT = "\N{REPLACEMENT CHARACTER}"
 _PLAIN, _EXACT = "key", "bytes"
 
@@ -84,12 +84,12 @@ def _json(name: str, key: Column) -> Column:
 
 
 def _without_text(type_: DataType) -> DataType:
-    """With bytes for texts."""
+    """The type with bytes in place of texts."""
     return _rebuilt(type_, lambda part: BinaryType() if isinstance(part, StringType) else part)
 
 
 def _rebuilt(type_: DataType, change: Callable[[DataType], DataType]) -> DataType:
-    """The type with other parts, all of them nullable, as what comes out of JSON is."""
+    """The type with changed parts, all of them nullable, because values read from JSON are."""
     if isinstance(type_, ArrayType):
         return ArrayType(_rebuilt(type_.elementType, change))
     if isinstance(type_, StructType):

@@ -1,4 +1,4 @@
-"""The result as records of the output topic."""
+"""Turns results into records of the output topic."""
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -13,13 +13,16 @@ from balajoin.kafka.producer import ID_HEADER
 
 
 def to_kafka_columns(joined: DataFrame, output: Output) -> DataFrame:
-    """key, value and headers as Spark's Kafka sink takes them. The id travels as a header, whatever the value is."""
+    """The columns key, value and, if `output.id` asks for it, headers with the id, as Spark's Kafka sink takes them."""
+    records = to_records(joined, output)
+    if "id" not in records.columns:
+        return records
     header = F.struct(F.lit(ID_HEADER).alias("key"), F.col("id").alias("value"))
-    return to_records(joined, output).select("key", "value", F.array(header).alias("headers"))
+    return records.select("key", "value", F.array(header).alias("headers"))
 
 
 def to_records(joined: DataFrame, output: Output) -> DataFrame:
-    """key, value and id, all binary."""
+    """The columns key, value and, if `output.id` asks for it, id, all of them binary."""
     with lenient(joined.sparkSession):
         try:
             value = F.expr(output.value) if output.value else _default_value(joined)
@@ -36,7 +39,8 @@ def to_records(joined: DataFrame, output: Output) -> DataFrame:
     if not isinstance(type_, BinaryType | StringType):
         complaint = f"is {type_.simpleString()}, not binary or string"
         raise ConfigError([Problem("output.value", complaint, "wrap it in to_json(…) or cast it")])
-    return shaped.withColumn("value", F.col("value").cast("binary"))
+    records = shaped.withColumn("value", F.col("value").cast("binary"))
+    return records if output.id == "header" else records.drop("id")
 
 
 def expression_problems(spark: SparkSession, joined: DataFrame, output: Output) -> list[Problem]:
@@ -52,7 +56,7 @@ def _key_type(type_: DataType) -> str:
 
 
 def _default_value(joined: DataFrame) -> Column:
-    """One JSON object. A value that is not UTF-8 text stands under `…_base64` instead."""
+    """One JSON object. A value that is not UTF-8 text is written under `…_base64` instead."""
     return F.to_json(
         F.struct(
             F.col("id"),

@@ -9,9 +9,9 @@ from balajoin.edge.intake import Typed
 
 
 def named(joined: DataFrame, probe: Typed, build: Typed, type_: JoinType = "inner") -> DataFrame:
-    """key, then value, time, partition and offset of both sides, and an id that every repeat of the result carries.
+    """key, then value, time, partition and offset of both sides, and an id that every repeat of a result has.
 
-    In a row without a match the other side's columns are null; semi and anti joins have no columns of the build side.
+    In a row without a match the other side's columns are null. Semi and anti joins have no columns of the build side.
     """
     position = ("probe_partition", "probe_offset", "build_partition", "build_offset")
     both = joined.select(

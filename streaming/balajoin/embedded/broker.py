@@ -13,10 +13,10 @@ from types import TracebackType
 from typing import IO, NamedTuple, Self
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
 from balajoin.embedded.ports import free_ports
 from balajoin.errors import SetupError
+from balajoin.kafka import clients
 from balajoin.spark import java
 from balajoin.spark.child import Child
 from balajoin.spark.files import kafka_file
@@ -85,11 +85,11 @@ class EmbeddedKafka:
 
     @property
     def pid(self) -> int | None:
-        """None unless it runs."""
+        """The broker's process id; None unless it runs."""
         return self._child.pid if self._child and self._child.returncode is None else None
 
     def start(self) -> None:
-        """Return when the broker answers. After `stop` or `kill` it comes back with its ports and its data."""
+        """Returns when the broker answers. After `stop` or `kill` the broker comes back with its ports and its data."""
         if self.pid is not None:
             return
         java_command = java.require(self._environ)
@@ -108,14 +108,14 @@ class EmbeddedKafka:
                 self._ports = None
 
     def stop(self) -> None:
-        """Let the broker end in order; one that does not is killed."""
+        """Lets the broker end in order, and kills it if it does not."""
         if self._child:
             self._child.terminate()
             if not self._child.wait(_STOP_TIMEOUT_S):
                 self.kill()
 
     def kill(self) -> None:
-        """End the broker as a power cut would."""
+        """Ends the broker as a power cut would."""
         if self._child:
             self._child.kill()
             self._child.wait()
@@ -154,9 +154,9 @@ class EmbeddedKafka:
 
     @contextmanager
     def _locked_log(self) -> Iterator[IO[bytes]]:
-        """Two brokers in one folder destroy each other's metadata: Kafka's own lock comes only after it has written.
+        """Locks the folder. Two brokers in it would destroy each other's metadata: Kafka locks it only after writing.
 
-        The broker inherits this file as its output, and with it the lock, which so lasts exactly as long as it lives.
+        The broker inherits this file as its output, and the lock with it, so the lock lasts as long as the broker.
         """
         with self.log_file.open("ab") as log:
             try:
@@ -218,8 +218,8 @@ class EmbeddedKafka:
 
 
 def _answers(servers: str) -> bool:
-    """Metadata names the broker once the controller let it in."""
-    client = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    """Whether the broker is in its own metadata: it is, once the controller has accepted it."""
+    client = clients.admin({"bootstrap.servers": servers})
     try:
         return bool(client.list_topics(timeout=5).brokers)
     except KafkaException:
@@ -227,5 +227,5 @@ def _answers(servers: str) -> bool:
 
 
 def _escaped(value: str) -> str:
-    r"""Java reads properties as Latin-1 with \uXXXX for the rest, which is also how JSON writes a string."""
+    r"""Escapes a value as JSON does: Java reads properties as Latin-1, and \uXXXX for other characters."""
     return json.dumps(value)[1:-1]

@@ -1,4 +1,4 @@
-"""Choose loopback ports on which a server can stop and start again."""
+"""Chooses loopback ports on which a server can stop and start again."""
 
 import errno
 import random
@@ -10,7 +10,7 @@ _CANDIDATES = range(20_000, 32_000)
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on now. Someone may still be quicker, so expect that binding them can fail."""
+    """Returns ports that nobody listens on now. Binding them can still fail, if another process is quicker."""
     free: list[int] = []
     for port in random.SystemRandom().sample(_CANDIDATES, len(_CANDIDATES)):
         if _is_free(port):

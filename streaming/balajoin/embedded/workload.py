@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
-from confluent_kafka import Producer
 from numpy.typing import NDArray
+
+from balajoin.kafka import clients
 
 
 class Event(NamedTuple):
@@ -15,7 +16,7 @@ class Event(NamedTuple):
 
 
 def zipf_keys(rows: int, keys: int, exponent: float, seed: int) -> NDArray[np.int64]:
-    """Key numbers below `keys`, the k-th most frequent with a share of 1/k^exponent. Exponent 0 is uniform."""
+    """Returns key numbers below `keys`. The k-th most frequent has a share ∝ 1/k^exponent; exponent 0 is uniform."""
     shares = 1 / np.arange(1, keys + 1, dtype=np.float64) ** exponent
     edges = np.cumsum(shares / shares.sum())
     random = np.random.default_rng(seed)
@@ -23,8 +24,8 @@ def zipf_keys(rows: int, keys: int, exponent: float, seed: int) -> NDArray[np.in
 
 
 def produce(client_options: Mapping[str, str], topic: str, events: Iterable[Event], partitions: int) -> int:
-    """Sends all events, spread over the partitions in turn whatever their key; returns how many."""
-    producer = Producer({**client_options, "linger.ms": "20", "queue.buffering.max.messages": "500000"})
+    """Sends all events to the partitions in turn, whatever their key, and returns how many it sent."""
+    producer = clients.producer({**client_options, "linger.ms": "20", "queue.buffering.max.messages": "500000"})
     sent = 0
     for event in events:
         while True:

@@ -4,7 +4,6 @@ Options are written with librdkafka's names. TLS files are read here and handed 
 need none of them on the executors.
 """
 
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from balajoin.config.redaction import is_secret, redact
 from balajoin.errors import ConfigError, Problem
 
 __all__ = [
-    "SILENT",
     "is_secret",
     "java_options",
     "librdkafka_options",
@@ -21,11 +19,6 @@ __all__ = [
     "spark_reader_options",
     "spark_writer_options",
 ]
-
-# librdkafka would write its retries to stderr; what matters of them is in the error that is raised.
-SILENT = logging.getLogger("balajoin.librdkafka")
-SILENT.addHandler(logging.NullHandler())
-SILENT.propagate = False
 
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -84,7 +77,11 @@ def _sasl(options: dict[str, str], kafka: Kafka) -> dict[str, str]:
         return chosen
     module = _LOGIN_MODULES.get(mechanism)
     if module is None:
-        raise _problem("sasl.mechanism", "Spark's client cannot be set up for this", _for_other_mechanisms(mechanism))
+        raise _problem(
+            "sasl.mechanism",
+            "balajoin cannot set Spark's client up for this mechanism",
+            _for_other_mechanisms(mechanism),
+        )
     if username is None or password is None:
         missing = "sasl.username" if username is None else "sasl.password"
         raise _problem(missing, "is missing", "this mechanism needs sasl.username and sasl.password")
@@ -123,7 +120,7 @@ def _keystore(options: dict[str, str], kafka: Kafka) -> dict[str, str]:
 def _verification(options: dict[str, str], kafka: Kafka) -> dict[str, str]:
     if options.get("enable.ssl.certificate.verification", "true").lower() != "true":
         hint = "give the broker's certificate as ssl.ca.location instead"
-        raise _problem("enable.ssl.certificate.verification", "Spark's client always verifies", hint)
+        raise _problem("enable.ssl.certificate.verification", "Spark's client always verifies certificates", hint)
     if options.get("ssl.endpoint.identification.algorithm") == "none":
         return {"ssl.endpoint.identification.algorithm": ""}  # Java's word for none
     return {}
@@ -136,11 +133,13 @@ def _pem(options: dict[str, str], inline_name: str, file_name: str) -> str | Non
     try:
         text = Path(file).read_text(encoding="ascii")
     except OSError as error:
-        raise _problem(file_name, f"cannot be read: {error.strerror}", "the path of a PEM file") from None
+        raise _problem(
+            file_name, f"cannot be read: {error.strerror}", "give the path of a PEM file that this user may read"
+        ) from None
     except UnicodeDecodeError:
         text = ""
     if "-----BEGIN" not in text:
-        raise _problem(file_name, "is not a PEM file", "it should hold -----BEGIN …")
+        raise _problem(file_name, "is not a PEM file", "a PEM file holds a line -----BEGIN …")
     return text
 
 

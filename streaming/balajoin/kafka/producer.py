@@ -3,16 +3,16 @@
 A replayed batch publishes again, so consumers of these topics see each record at least once.
 """
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException, Producer
 
 from balajoin.errors import KafkaError
+from balajoin.kafka import clients
+from balajoin.kafka.clients import OptionPairs
 
 _FLUSH_SECONDS = 60
 # Without Write on any topic a producer does not even get its number.
@@ -24,8 +24,8 @@ ID_HEADER = "balajoin-id"
 """Results, dead letters and late rows have it: whatever repeats a record repeats its id."""
 
 Header = tuple[str, bytes | None]
-Place = tuple[int, int]
-"""Partition and offset of a record on its topic."""
+PartitionOffset = tuple[int, int]
+"""Where a record is on its topic."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,11 @@ def size(record: Record) -> int:
 class Publisher:
     """`options` are librdkafka's. Holds no connection itself: it travels to the workers inside the operators."""
 
-    options: tuple[tuple[str, str], ...]
+    options: OptionPairs
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "Publisher":
-        return cls(tuple(sorted(options.items())))
+        return cls(clients.pairs(options))
 
     def publish(
         self,
@@ -56,13 +56,13 @@ class Publisher:
         records: Iterable[Record],
         *,
         whole: bool = False,
-        note_place: Callable[[Record, Place], None] | None = None,
+        note_place: Callable[[Record, PartitionOffset], None] | None = None,
     ) -> None:
         """A record too large for the broker goes without its value, and says so; or, if it must be `whole`, fails.
 
         `note_place` hears where each record came to stand, unless the broker had it from a try whose answer was lost.
         """
-        producer = _producer(self.options)
+        producer = clients.shared_producer(self.options)
         failures: list[ClientError] = []
         too_large: list[Record] = []
 
@@ -102,12 +102,12 @@ class Publisher:
             unsent = _flushed(producer, failures)
         if failures or unsent:
             reason = failures[0].str() if failures else f"{unsent} records not acknowledged in {_FLUSH_SECONDS} s"
-            hint = "Create it with `balajoin topics`, check ACLs"
+            hint = "Create it with `balajoin topics`, and check its ACLs"
             if failures and failures[0].code() == ClientError.MSG_SIZE_TOO_LARGE:
                 hint = "Raise its max.message.bytes above the largest record of the build topic"
             elif failures and failures[0].code() in _REFUSALS:
                 hint = "Ask for the operations Describe and Write on it"
-            _producer.cache_clear()  # one that met a fatal error sends nothing any more
+            clients.shared_producer.cache_clear()  # one that met a fatal error sends nothing any more
             raise KafkaError(f"cannot write to topic {topic}: {reason}. {hint}")
 
     def __repr__(self) -> str:
@@ -121,16 +121,3 @@ def _flushed(producer: Producer, failures: list[ClientError]) -> int:
     except _FATAL as fatal:
         failures.insert(0, fatal)
         return 0
-
-
-@lru_cache(maxsize=4)
-def _producer(options: tuple[tuple[str, str], ...]) -> Producer:
-    """One producer a process and broker: opening one costs ~100 ms, and operators are made anew each batch."""
-    silent = logging.getLogger("balajoin.librdkafka")
-    defaults = {
-        "enable.idempotence": "true",
-        "linger.ms": "5",
-        "compression.type": "lz4",
-        "message.max.bytes": "1000000000",  # the broker's limit decides, not the client's
-    }
-    return Producer({**defaults, **dict(options)}, logger=silent)

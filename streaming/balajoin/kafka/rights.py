@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from balajoin.config.models import Config
 from balajoin.errors import KafkaError, Problem
 from balajoin.kafka import topics
-from balajoin.kafka.topics import Found
+from balajoin.kafka.topics import VisibleTopic
 
 _READ, _WRITTEN, _BOTH = ("Describe", "Read"), ("Describe", "Write"), ("Describe", "Read", "Write")
 
@@ -39,7 +39,7 @@ class Right:
         return f"{self.operation} on topic {self.topic} ({self.setting})"
 
 
-def require(config: Config, needed: Needed = OF_SERVICE, found: Mapping[str, Found] | None = None) -> None:
+def require(config: Config, needed: Needed = OF_SERVICE, found: Mapping[str, VisibleTopic] | None = None) -> None:
     """Raises a KafkaError that names all that is missing."""
     if found is None:
         found = topics.look_up(config.kafka, config.topics_by_setting.values())
@@ -51,7 +51,7 @@ def require(config: Config, needed: Needed = OF_SERVICE, found: Mapping[str, Fou
         )
 
 
-def missing(config: Config, found: Mapping[str, Found], needed: Needed = OF_SERVICE) -> Iterator[Right]:
+def missing(config: Config, found: Mapping[str, VisibleTopic], needed: Needed = OF_SERVICE) -> Iterator[Right]:
     """Of topics that may be there. A broker that tells no operations has the last word when they are tried."""
     for setting, operations in needed.items():
         topic = config.topics_by_setting.get(setting, "")
@@ -60,7 +60,7 @@ def missing(config: Config, found: Mapping[str, Found], needed: Needed = OF_SERV
             yield from (Right(each, topic, setting) for each in operations if each not in at_broker.allowed)
 
 
-def problems(config: Config, found: Mapping[str, Found]) -> list[Problem]:
+def problems(config: Config, found: Mapping[str, VisibleTopic]) -> list[Problem]:
     user = topics.who(config.kafka)
     return [
         Problem(right.setting, f"{user} may not {right.operation} topic {right.topic}", "ask for that ACL")

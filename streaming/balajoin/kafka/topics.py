@@ -1,4 +1,4 @@
-"""Which topics are there, what a client may do with them, and creating those that are missing."""
+"""Looks topics up, with what a client may do with them, and creates those that are missing."""
 
 import re
 import time
@@ -9,13 +9,14 @@ from typing import Any
 
 import confluent_kafka
 from confluent_kafka import TopicCollection
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
+from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
 from balajoin.config.models import Config, Kafka
 from balajoin.config.redaction import Redactor, is_secret
 from balajoin.errors import ConfigError, KafkaError, Problem
-from balajoin.kafka.client_options import SILENT, librdkafka_options
+from balajoin.kafka import clients
+from balajoin.kafka.client_options import librdkafka_options
 
 _TIMEOUT_S = 10.0
 _CODES = confluent_kafka.KafkaError
@@ -36,18 +37,18 @@ _WHAT_TO_DO = {
 
 
 @dataclass(frozen=True)
-class Found:
+class VisibleTopic:
     """A topic as a client sees it. `allowed` are operations in Kafka's words; None if the broker does not tell."""
 
     partitions: int
     allowed: frozenset[str] | None = None
 
 
-FORBIDDEN = Found(0, frozenset())
+FORBIDDEN = VisibleTopic(0, frozenset())
 """Without Describe nobody is told whether the topic is there at all."""
 
 
-def look_up(kafka: Kafka, names: Iterable[str]) -> dict[str, Found]:
+def look_up(kafka: Kafka, names: Iterable[str]) -> dict[str, VisibleTopic]:
     """Those topics that exist, or may."""
     return _Admin(kafka).look_up(names)
 
@@ -142,13 +143,12 @@ class _Admin:
         options = librdkafka_options(kafka)
         self._redactor = Redactor(value for name, value in options.items() if is_secret(name))
         self._complaints: list[confluent_kafka.KafkaError] = []
-        arguments: dict[str, Any] = {**options, "error_cb": self._complaints.append}
         try:
-            self._client = AdminClient(arguments, logger=SILENT)
+            self._client = clients.admin(options, on_error=self._complaints.append)
         except confluent_kafka.KafkaException as error:
             raise _refused(error.args[0].str(), options, self._redactor) from None
 
-    def look_up(self, names: Iterable[str]) -> dict[str, Found]:
+    def look_up(self, names: Iterable[str]) -> dict[str, VisibleTopic]:
         """Asks by name, but in a way that never creates a topic."""
         wanted = TopicCollection(list(dict.fromkeys(names)))
         asked = self._client.describe_topics(wanted, include_authorized_operations=True, request_timeout=_TIMEOUT_S)
@@ -164,7 +164,7 @@ class _Admin:
                     raise self._unreachable(error.args[0]) from None
             else:
                 allowed = frozenset(each.name.capitalize() for each in topic.authorized_operations or ())
-                found[name] = Found(len(topic.partitions), allowed or None)
+                found[name] = VisibleTopic(len(topic.partitions), allowed or None)
         return found
 
     def cleanup_policies(self, names: Iterable[str]) -> dict[str, str | None]:
@@ -213,7 +213,7 @@ class _Admin:
     def _check_creation(self, name: str, error: confluent_kafka.KafkaError) -> None:
         if error.code() == _CODES.TOPIC_ALREADY_EXISTS:  # someone was faster
             return
-        hint = _WHAT_TO_DO.get(error.code(), "ask those who run the cluster")
+        hint = _WHAT_TO_DO.get(error.code(), "ask the administrators of the cluster")
         raise KafkaError(f"topic {name} cannot be created: {_sentence(self._redactor(error.str()))}; {hint}")
 
     def _await_visible(self, names: Iterable[str]) -> None:
@@ -221,7 +221,9 @@ class _Admin:
         deadline = time.monotonic() + _TIMEOUT_S
         while not set(names) <= self.look_up(names).keys():
             if time.monotonic() > deadline:
-                raise KafkaError(f"topics do not show up at {self._servers}: try again in a moment")
+                raise KafkaError(
+                    f"new topics are not yet visible on all brokers of {self._servers}: try again in a moment"
+                )
             time.sleep(0.1)
 
     def _unreachable(self, error: confluent_kafka.KafkaError) -> KafkaError:
@@ -241,13 +243,15 @@ def _refused(complaint: str, options: Iterable[str], redactor: Redactor) -> Conf
     setting = f"kafka.options.{blamed}" if blamed else "kafka.options"
     if "JAAS" in complaint:
         hint = "write sasl.username and sasl.password instead, or move it to [kafka.java]"
-        problem = Problem("kafka.options.sasl.jaas.config", "only Spark's client knows this", hint)
+        problem = Problem("kafka.options.sasl.jaas.config", "only Spark's client has this option", hint)
     elif "No such configuration property" in complaint:
         problem = Problem(
-            setting, "librdkafka does not know this", "what only Spark's client knows goes to [kafka.java]"
+            setting, "librdkafka has no such option", "options that only Spark's client has go to [kafka.java]"
         )
     elif "Invalid value" in complaint:
-        problem = Problem(setting, "librdkafka does not take this value", "see librdkafka's CONFIGURATION.md")
+        problem = Problem(
+            setting, "librdkafka refuses this value", "its CONFIGURATION.md lists the values of each option"
+        )
     else:
         problem = Problem(setting, _sentence(redactor(complaint)).removeprefix("Failed to create admin client: "))
     return ConfigError([problem])

@@ -1,1 +1,1 @@
-"""What operators tell of each batch, and everyone who listens: the log, metrics and the live view."""
+"""Reports of each batch, and those who read them: the log, the metrics and the live view."""

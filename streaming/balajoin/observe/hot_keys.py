@@ -1,22 +1,22 @@
-"""The skewed keys of a whole join, put together from what each source has of them."""
+"""The skewed keys of a whole join, merged from those of its sources."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from balajoin.observe.report import BatchReport
-from balajoin.routing.policies import HotKey as SourceHotKey
+from balajoin.routing.policies import HotKey
 
 
 @dataclass(frozen=True)
-class HotKey:
-    """A skewed key, as all sources together see it."""
+class JoinHotKey:
+    """A skewed key of a whole join."""
 
     hash: int
     share: float
-    """Of the recent rows."""
+    """The key's share of recent probe rows."""
 
     nodes: tuple[int, ...]
-    """U(x); its home comes first."""
+    """U(x), the nodes that get the key's probe rows. Its home comes first."""
 
     key: str = ""
 
@@ -26,10 +26,10 @@ class HotKey:
 
 
 class HotKeys:
-    """As of the last report. A source that had nothing in a batch counts as it was before."""
+    """The skewed keys as of the last report. A source without rows in a batch keeps its earlier keys."""
 
     def __init__(self) -> None:
-        self._by_source: dict[int, Sequence[SourceHotKey]] = {}
+        self._by_source: dict[int, Sequence[HotKey]] = {}
         self._names: dict[int, str] = {}
 
     def add(self, report: BatchReport) -> None:
@@ -38,13 +38,13 @@ class HotKeys:
         known = {**self._names, **{key.hash: key.key for key in hot if key.key}}
         self._names = {key.hash: known[key.hash] for key in hot if key.hash in known}
 
-    def all(self) -> list[HotKey]:
+    def all(self) -> list[JoinHotKey]:
         """Most frequent first."""
         return merged(self._by_source.values(), self._names)
 
 
-def merged(lists: Iterable[Sequence[SourceHotKey]], names: Mapping[int, str] | None = None) -> list[HotKey]:
-    """Most frequent first; one list a source."""
+def merged(lists: Iterable[Sequence[HotKey]], names: Mapping[int, str] | None = None) -> list[JoinHotKey]:
+    """Merges one list of each source, and returns the most frequent key first."""
     known = [keys for keys in lists if keys]
     total = sum(keys[0].rows / keys[0].share for keys in known)
     rows: dict[int, int] = {}
@@ -54,4 +54,6 @@ def merged(lists: Iterable[Sequence[SourceHotKey]], names: Mapping[int, str] | N
         nodes.setdefault(key.hash, {}).update(dict.fromkeys(key.nodes))
     most_first = sorted(rows, key=lambda hash_: (-rows[hash_], hash_))
     known_names = names or {}
-    return [HotKey(hash_, rows[hash_] / total, tuple(nodes[hash_]), known_names.get(hash_, "")) for hash_ in most_first]
+    return [
+        JoinHotKey(hash_, rows[hash_] / total, tuple(nodes[hash_]), known_names.get(hash_, "")) for hash_ in most_first
+    ]

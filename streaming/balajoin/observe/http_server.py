@@ -1,8 +1,7 @@
-"""The HTTP server under the live page and the metrics. A local one answers only to names that mean this machine.
+"""The HTTP server of the live page and the metrics. On a loopback address it answers only to this machine's own names.
 
-Without that, a web site could make its own name stand for 127.0.0.1 (DNS rebinding), and its script, in a browser on
-this machine, could read everything. A server on other addresses is asked by names that are not known here, so there any
-name is fine.
+Otherwise a web site could make its own name resolve to 127.0.0.1 (DNS rebinding), and its script, in a browser on this
+machine, could read everything. On other addresses the server accepts any name, since it cannot know all of its own.
 """
 
 import ipaddress
@@ -22,7 +21,7 @@ _STUCK_AFTER_S = 30.0
 
 
 class Server(ThreadingHTTPServer):
-    """Listens when it is made. `setting` names the address in what is told to those who asked by another name."""
+    """Listens from its construction on. Error messages name the setting of its address, `setting`."""
 
     daemon_threads = True
     block_on_close = False
@@ -34,7 +33,7 @@ class Server(ThreadingHTTPServer):
         super().__init__(place, handler)
 
     def server_bind(self) -> None:
-        """Without asking for the host's full name, as HTTPServer does: without a DNS server that takes seconds."""
+        """Leaves out HTTPServer's look-up of the host's full name, which takes seconds without a DNS server."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
@@ -42,7 +41,7 @@ class Server(ThreadingHTTPServer):
         _logger.debug("a request of %s failed", client_address, exc_info=True)
 
     def answers_to(self, host: str) -> bool:
-        """`host` is the header of that name."""
+        """Whether a request may use this Host header."""
         if not ipaddress.ip_address(self.server_name).is_loopback:
             return True
         with suppress(ValueError):
@@ -70,7 +69,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def _resolved(address: Address) -> tuple[socket.AddressFamily, Any]:
-    """Of a name that stands for several addresses, the first of IPv4 if there is one."""
+    """Returns the first IPv4 address of the host, or its first address if it has no IPv4 address."""
     found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, _, _, _, place = min(found, key=lambda each: each[0] != socket.AF_INET)
     return family, place

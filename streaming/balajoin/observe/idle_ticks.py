@@ -1,7 +1,7 @@
-"""Time goes on when nothing comes: ticks on the control topic, while rows wait for being sure that they have no match.
+"""Keeps time going while no records come: ticks on the control topic, as long as rows wait for a match.
 
 Spark runs no batch without new records, and event time comes with records. So when a query with waiting rows has been
-idle for a while, the driver publishes a tick; the batch that it starts shows every node how late it is.
+idle for a while, the driver publishes a tick. The tick starts a batch, and tells every node the time.
 """
 
 import json
@@ -24,7 +24,7 @@ _LONGEST_MS, _SHORTEST_MS = 10_000, 500
 
 
 def keep_time(spark: SparkSession, settings: JoinSettings, publisher: Publisher) -> None:
-    """For the query that reads this join's control topic, whenever it is started in this session."""
+    """Registers the ticks of the query that reads this control topic, whenever that is started in this session."""
     interval_ms = min(_LONGEST_MS, max(_SHORTEST_MS, settings.idle_after_ms // 4))
     spark.conf.set(_IDLE_EVENTS, interval_ms)
     if spark not in _tickers:
@@ -34,7 +34,7 @@ def keep_time(spark: SparkSession, settings: JoinSettings, publisher: Publisher)
 
 
 class Ticker(StreamingQueryListener):
-    """For all joins of a session: nobody tells when the last query of a join has ended."""
+    """One for all joins of a session, and never removed: nothing tells when the last query of a join has ended."""
 
     def __init__(self) -> None:
         self._publishers: dict[str, Publisher] = {}
@@ -71,7 +71,7 @@ class Ticker(StreamingQueryListener):
         self._waiting.pop(str(event.runId), None)
 
     def _control_topic(self, sources: Iterable[Any]) -> str | None:
-        # By the description: offsets of a topic that holds nothing yet are not told.
+        # By the description: progress has no offsets of a topic that holds nothing yet.
         descriptions = [source.description for source in sources]
         for topic in list(self._publishers):  # another thread may add one
             if any(f"Subscribe[{topic}]" in description for description in descriptions):

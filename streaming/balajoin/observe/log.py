@@ -1,4 +1,4 @@
-"""One log line a batch, and a warning where the operators had reason for one."""
+"""Logs one line per batch, and a warning for each problem that the operators reported."""
 
 import json
 import logging
@@ -29,7 +29,7 @@ def _describe(report: BatchReport) -> str:
 
 
 def _quoted(name: str | None) -> str:
-    """Programs split a line at its blanks."""
+    """Quotes a name with blanks, since programs split log lines at blanks."""
     return name if name and re.fullmatch(r"[\w.-]+", name) else json.dumps(name or "", ensure_ascii=False)
 
 

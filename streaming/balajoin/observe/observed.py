@@ -1,9 +1,9 @@
-"""What the operators tell of each batch, in the query's progress: Spark carries it to the driver with the batch itself.
+"""The operators' figures of each batch, in the query's progress: Spark carries them to the driver with the batch.
 
 `values` gives, under PACKED of each stream, the `rows` that entered, the `dead` ones that did not, and how many of
 these were `ahead` of time; under SOURCES, what routers sent: `rows_j` to node j, `probe_bytes` and `build_bytes` to
 other nodes than the source's own, and `source_i`, source i's `SourceStatistics` in JSON; under NODES, `node_j`,
-node j's `NodeStatistics`. Null, or not there, where one had nothing to do.
+node j's `NodeStatistics`. A value is null or missing where an operator had nothing to do.
 """
 
 import json
@@ -22,13 +22,13 @@ _NOTES = "notes"
 
 
 def packed(blocks: DataFrame, side: Side) -> DataFrame:
-    """Takes the rows out that hold no block."""
+    """Observes the counts, and drops rows without a block."""
     counts = [F.sum(count).alias(count) for count in ("rows", "dead", "ahead")]
     return blocks.observe(PACKED[side], *counts).filter("block is not null")
 
 
 def sources(routed: DataFrame, nodes: int) -> DataFrame:
-    """Partitions may be added while the query runs, so that there is no column a source."""
+    """Has one column for all sources: partitions may be added while the query runs."""
     labels = list(enumerate(node_labels(nodes)))
     return routed.observe(
         SOURCES,
@@ -40,12 +40,12 @@ def sources(routed: DataFrame, nodes: int) -> DataFrame:
 
 
 def nodes(joined: DataFrame) -> DataFrame:
-    """Takes the rows out that hold nothing but statistics. One column for all nodes: each is a cost of every result."""
+    """Observes the statistics, and drops their rows. Has one column for all nodes: each costs time for every result."""
     return joined.observe(NODES, F.collect_list("note").alias(_NOTES)).filter("note is null")
 
 
 def values(progress: Any, name: str) -> dict[str, Any]:
-    """What a batch's progress holds under one of these names; empty where nothing ran."""
+    """The observed values under one of the names above; empty where nothing ran."""
     row = progress["observedMetrics"].get(name)
     found = row.asDict() if row is not None else {}
     notes = found.pop(_NOTES, None) or ()

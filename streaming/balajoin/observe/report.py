@@ -1,10 +1,10 @@
-"""What one batch did, read from the query's progress: Spark's own figures, and the notes of the operators."""
+"""What one batch did, read from the query's progress: Spark's own figures and the operators' statistics."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, Self, TypeVar
 
 from balajoin.compute.statistics import NodeStatistics
 from balajoin.core.sides import SIDES, Side
@@ -16,21 +16,21 @@ Note = TypeVar("Note")
 
 
 @dataclass(frozen=True)
-class Input:
-    """One topic that the query reads; a join of a topic with itself has it twice."""
+class TopicProgress:
+    """How far the query has read one topic. A join of a topic with itself has the topic twice."""
 
     topic: str
     consumed: Offsets
     """The offset of each partition's next record, after this batch."""
 
     latest: Offsets
-    """The same as the broker had it when the batch began; empty where it was not asked."""
+    """The same at the broker when the batch began; empty where Spark did not ask the broker."""
 
     @property
     def lag(self) -> int:
-        """Offsets that were in the topic and not yet read.
+        """How many offsets of the topic were unread.
 
-        Where the topic is written in transactions, some of them are aborted records or the ends of transactions.
+        Where the topic is written in transactions, some of these are aborted records or the ends of transactions.
         """
         return sum(max(end - self.consumed.get(partition, 0), 0) for partition, end in self.latest.items())
 
@@ -38,42 +38,41 @@ class Input:
 @dataclass(frozen=True)
 class BatchReport:
     batch: int
-    query_id: str
-    """Of the checkpoint."""
-
     run_id: str
-    """Of this start."""
+    """Identifies this start of the query."""
 
     name: str | None
     began: datetime
     duration_ms: int
     phases_ms: Mapping[str, int]
-    """Under Spark's names: `latestOffset`, `addBatch`, `walCommit`, …; they add up to less than the duration."""
+    """By Spark's names of them: `latestOffset`, `addBatch`, `walCommit`, …. Their sum is less than the duration."""
 
-    inputs: tuple[Input, ...]
-    """Probe, build, control and replica topic, in this order; without those that nothing is known of yet."""
+    inputs: tuple[TopicProgress, ...]
+    """Probe, build, control and replica topic, in this order. Topics that Spark has no offsets of yet are left out."""
 
     entered_rows: Mapping[Side, int]
-    """By stream, those with key and time."""
+    """Rows with a key and a time, by stream."""
 
     dead_letters: Mapping[Side, int]
-    """By stream, those without."""
+    """Records without a key or a time, by stream."""
 
     rows_ahead: Mapping[Side, int]
-    """Of the dead letters, those with a time further ahead of the clock than is allowed."""
+    """Dead letters whose time is further ahead of the clock than is allowed, by stream."""
 
     routed_rows: tuple[int, ...]
-    """Rows that the sources sent to each node, of both streams; empty where they had none."""
+    """Rows of both streams that the sources sent to each node; empty where they had no rows."""
 
     probe_bytes: int
-    """Sent to another node than the source's own; so are `build_bytes`."""
+    """Bytes of probe rows that were sent to another node than the source's own."""
 
     build_bytes: int
+    """The same of build rows."""
+
     sources: tuple[SourceStatistics, ...]
-    """Of those that had rows."""
+    """Statistics of the sources that had rows."""
 
     nodes: tuple[NodeStatistics, ...]
-    """Of those that had anything to do."""
+    """Statistics of the nodes that had anything to do."""
 
     @classmethod
     def of(cls, progress: Mapping[str, Any]) -> Self:
@@ -83,7 +82,6 @@ class BatchReport:
         duration_ms = durations.pop("triggerExecution", 0)
         return cls(
             batch=progress["batchId"],
-            query_id=str(progress["id"]),
             run_id=str(progress["runId"]),
             name=progress["name"],
             began=datetime.fromisoformat(progress["timestamp"]),
@@ -133,77 +131,22 @@ class BatchReport:
 
     @property
     def balance(self) -> float | None:
-        """B of the sources that had rows."""
+        """B of the skewed rows of the sources that had rows."""
         return balance(self.sources)
 
     @property
-    def balance_by_source(self) -> dict[int, float | None]:
-        return {source.source: balance([source]) for source in self.sources}
-
-    @property
     def rows_in(self) -> int:
-        """Records of both streams, as the operators counted them: what lies between two offsets need not be records."""
+        """Records of both streams as the operators counted them. Not every offset is a record."""
         return sum(self.entered_rows.values()) + sum(self.dead_letters.values())
 
 
-class Query(Protocol):
-    @property
-    def lastProgress(self) -> Any: ...  # noqa: N802
-    @property
-    def recentProgress(self) -> Any: ...  # noqa: N802
-
-
-Listener = Callable[[BatchReport], None]
-
-
-@runtime_checkable
-class Idles(Protocol):
-    """A listener that also wants to know that a query without rows still looks for some."""
-
-    def idle(self, at: datetime) -> None: ...
-
-
-class Reports:
-    """The batches of a running query, each once, as long as it is asked more often than Spark forgets them."""
-
-    def __init__(self, query: Query) -> None:
-        self._query = query
-        self._last_batch = -1
-        self._last_seen: str | None = None
-
-    def new(self) -> list[BatchReport]:
-        """Of the batches that ended since the last call."""
-        last = self._query.lastProgress
-        if last is None or last["timestamp"] == self._last_seen:  # fetching all of them takes longer
-            return []
-        self._last_seen = last["timestamp"]
-        reports = [BatchReport.of(progress) for progress in self._query.recentProgress if self._is_new(progress)]
-        if reports:
-            self._last_batch = reports[-1].batch
-        return reports
-
-    def tell(self, listeners: Iterable[Listener]) -> None:
-        """The same to whoever listens."""
-        seen = self._last_seen
-        reports = self.new()
-        for listener in listeners:
-            for report in reports:
-                listener(report)
-            if isinstance(listener, Idles) and not reports and self._last_seen not in (None, seen):
-                listener.idle(datetime.fromisoformat(self._last_seen))
-
-    def _is_new(self, progress: Mapping[str, Any]) -> bool:
-        """An idle query reports now and then too, under the number of the batch that is still to come."""
-        return progress["batchId"] > self._last_batch and "addBatch" in progress["durationMs"]
-
-
 def balance(sources: Iterable[SourceStatistics]) -> float | None:
-    """B of what these sources sent: as their policy counts it or, where it does not, in the batch that they tell of."""
+    """B of these sources' skewed rows, as their policy counts them or, where it does not, in their last batch."""
     return balance_factor(_by_node(source.loads or source.skewed_rows for source in sources))
 
 
 def balance_factor(node_rows: Sequence[float]) -> float | None:
-    """The paper's B: how far the least loaded node stays behind the most loaded; none before the first row."""
+    """The paper's B: (most - least) / most rows on a node. None before the first row."""
     most = max(node_rows, default=0)
     return (most - min(node_rows)) / most if most else None
 
@@ -212,15 +155,15 @@ def _by_node(lists: Iterable[Sequence[int]]) -> tuple[int, ...]:
     return tuple(map(sum, zip(*lists, strict=True)))
 
 
-def _inputs(sources: Sequence[Mapping[str, Any]]) -> Iterator[Input]:
+def _inputs(sources: Sequence[Mapping[str, Any]]) -> Iterator[TopicProgress]:
     for source in sources:
         latest = _offsets(source.get("latestOffset"))
         for topic, consumed in _offsets(source.get("endOffset")).items():
-            yield Input(topic, consumed, latest.get(topic, {}))
+            yield TopicProgress(topic, consumed, latest.get(topic, {}))
 
 
 def _offsets(written: str | None) -> dict[str, Offsets]:
-    """Empty for what is not of Kafka: a user may union other streams."""
+    """Reads offsets by topic. It is empty for sources other than Kafka, which a user may union."""
     by_topic = json.loads(written) if written else None
     if not isinstance(by_topic, dict):
         return {}

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from balajoin.core.codec import whole
+from balajoin.core.codec import integer
 from balajoin.core.hashing import mix
 from balajoin.core.kernels import kernel
 from balajoin.routing.arrays import key_hashes, numbers
@@ -86,7 +86,7 @@ class GivenKeys:
         self._rows = np.zeros(len(self.keys), np.int64)
         self._total = 0
         if state and "rows" in state:
-            self._total = whole(state["total"])
+            self._total = integer(state["total"])
             keys, rows = (numbers(state[name], None).tolist() for name in ("keys", "rows"))
             before = dict(zip(keys, rows, strict=True))
             self._rows[:] = [before.get(key, 0) for key in self.keys.tolist()]

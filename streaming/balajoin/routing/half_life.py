@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from balajoin.core.codec import whole_or_none
+from balajoin.core.codec import integer_or_none
 
 
 class HalfLife:
     def __init__(self, half_life_ms: int, state: dict[str, Any] | None = None) -> None:
         self._half_life_ms = half_life_ms
-        self._since_ms: int | None = None if state is None else whole_or_none(state["since_ms"])
+        self._since_ms: int | None = None if state is None else integer_or_none(state["since_ms"])
 
     def halvings(self, now_ms: int) -> int:
         """How many whole half-lives passed since those already told. A clock set back counts anew."""

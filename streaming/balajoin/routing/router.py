@@ -1,20 +1,22 @@
-"""The router as Spark runs it: `applyInPandasWithState`, one group a source."""
+"""The router as Spark runs it: `applyInPandasWithState`, one group for each source."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+import pyarrow as pa
 
 from balajoin.control.announcements import ANNOUNCED, announcement
 from balajoin.control.encoding import signal_record
 from balajoin.core.blocks import ROWS, SENT_BLOCK_BYTES, decode, encode, pieces
+from balajoin.core.envelope import Addressed
 from balajoin.core.hashing import home
-from balajoin.core.messages import Stamp
-from balajoin.core.sides import SECTIONS, SIDES, side_of
-from balajoin.kafka.producer import Place, Publisher, Record, size
+from balajoin.core.messages import Signal, Stamp
+from balajoin.core.sides import SECTIONS, SIDES, Section, Side, side_of
+from balajoin.kafka.producer import PartitionOffset, Publisher, Record, size
 from balajoin.routing import policies
 from balajoin.routing.rule import PolicyName, SkewRule
 from balajoin.routing.source import Parcels, Source
@@ -22,10 +24,9 @@ from balajoin.spark.labels import node_labels
 from balajoin.spark.partitions import require_place
 from balajoin.spark.worker import current_stamp, settle
 
-ROUTED = (
-    "node bigint, section string, source int, watermark bigint, now_ms bigint, rows bigint, bytes bigint, "
-    "note string, block binary"
-)
+if TYPE_CHECKING:  # workers import this module, and should not wait for pydantic
+    from balajoin.config.models import JoinSettings
+
 STATE = "state binary"
 
 
@@ -40,7 +41,28 @@ class Router:
     publisher: Publisher
     plan: str = ""
     first_states: Mapping[int, bytes] = field(default_factory=dict)
-    """Of sources that Spark has no state of yet, where a checkpoint was made of another."""
+    """The states of sources in a checkpoint that `balajoin rescale` wrote, until Spark has states of its own."""
+
+    @classmethod
+    def of(
+        cls,
+        settings: "JoinSettings",
+        rule: SkewRule,
+        publisher: Publisher,
+        plan: str,
+        first_states: Mapping[int, bytes],
+    ) -> "Router":
+        return cls(
+            policy=settings.policy,
+            rule=rule,
+            nodes=settings.nodes,
+            lateness_us=settings.lateness_ms * 1000,
+            lease_us=settings.skew.lease_ms * 1000,
+            control_topic=settings.control_topic,
+            publisher=publisher,
+            plan=plan,
+            first_states=first_states,
+        )
 
     def as_function(self) -> Callable[[Any, Iterator[pd.DataFrame], Any], Iterator[pd.DataFrame]]:
         def route(key: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
@@ -61,71 +83,63 @@ class Router:
         make_policy = partial(policies.make, self.policy, self.nodes, number, self.rule)
         source = Source.restore(number, self.nodes, self.lateness_us, self.lease_us, make_policy, written)
         blocks = {side: [decode(row.block) for row in packed if row.side == side] for side in SIDES}
-        parcels = source.route(now_ms, {side: tables for side, tables in blocks.items() if tables})
-        places = self._publish_signals(source, stamp)
+        outcome = source.route(now_ms, {side: tables for side, tables in blocks.items() if tables})
+        signals = [self._record(signal, stamp) for signal in outcome.signals]
+        places = self._publish(signals)
         state.update((source.state(),))
-        yield self._frame(source, [side for side in SIDES if blocks[side]], now_ms, parcels)
-        if places:
-            yield self._announcements(source, now_ms, places)
+        note = replace(outcome.statistics, signal_bytes=sum(map(size, signals))).to_json()
+        sent = [*self._parcels(source, outcome.parcels, [side for side in SIDES if blocks[side]], now_ms)]
+        sent[0] = replace(sent[0], note=note)
+        sent += self._announcements(source, now_ms, places)
+        yield pd.DataFrame(map(vars, sent))
 
-    def _publish_signals(self, source: Source, stamp: Stamp) -> dict[int, list[Place]]:
-        """Where on the control topic each home finds those for it."""
-        places: dict[int, list[Place]] = defaultdict(list)
+    def _record(self, signal: Signal, stamp: Stamp) -> Record:
+        return signal_record(stamp, home(signal.hash, self.nodes), signal)
 
-        def note(record: Record, place: Place) -> None:
+    def _publish(self, signals: Sequence[Record]) -> dict[int, list[PartitionOffset]]:
+        """Where on the control topic each home finds its signals."""
+        places: dict[int, list[PartitionOffset]] = defaultdict(list)
+
+        def note(record: Record, place: PartitionOffset) -> None:
             places[int(record.key or b"")].append(place)  # its key is the home
 
-        if source.signals:
-            records = [signal_record(stamp, home(signal.hash, self.nodes), signal) for signal in source.signals]
-            source.statistics.signal_bytes = sum(map(size, records))
-            self.publisher.publish(self.control_topic, records, whole=True, note_place=note)
+        if signals:
+            self.publisher.publish(self.control_topic, signals, whole=True, note_place=note)
         return places
 
-    def _frame(self, source: Source, sides: list[str], now_ms: int, parcels: Parcels) -> pd.DataFrame:
-        """A row a block. A node without rows of a side gets an empty block, for the watermark's sake."""
+    def _parcels(self, source: Source, parcels: Parcels, sides: Sequence[Side], now_ms: int) -> Iterator[Addressed]:
+        """A row for each block. A node without rows of a side gets an empty block, which brings it the watermark."""
         labels = node_labels(self.nodes)
-        addressed = [
-            (labels[node], section, piece)
-            for section in SECTIONS
-            for node in range(self.nodes)
-            for piece in pieces(parcels[section][node], SENT_BLOCK_BYTES)
-        ]
-        told = {(label, side_of(section)) for label, section, _ in addressed}
-        addressed += [
-            (label, side, ROWS.empty_table())
-            for side in SIDES
-            if side in sides
-            for label in labels
-            if (label, side) not in told
-        ]
         own = labels[source.number % self.nodes]
-        notes = [source.statistics.to_json(), *[None] * (len(addressed) - 1)]
-        return pd.DataFrame(
-            {
-                "node": [label for label, _, _ in addressed],
-                "section": [section for _, section, _ in addressed],
-                "source": source.number,
-                "watermark": [source.watermark(side_of(section)) for _, section, _ in addressed],
-                "now_ms": now_ms,
-                "rows": [piece.num_rows for _, _, piece in addressed],
-                "bytes": [0 if label == own else piece.nbytes for label, _, piece in addressed],
-                "note": notes,
-                "block": [encode(piece) for _, _, piece in addressed],
-            }
-        )
 
-    def _announcements(self, source: Source, now_ms: int, places: Mapping[int, list[Place]]) -> pd.DataFrame:
+        def addressed(label: int, section: Section, piece: pa.Table) -> Addressed:
+            return Addressed(
+                node=label,
+                section=section,
+                source=source.number,
+                watermark=source.watermark(side_of(section)),
+                now_ms=now_ms,
+                rows=piece.num_rows,
+                bytes=0 if label == own else piece.nbytes,
+                block=encode(piece),
+            )
+
+        told = set()
+        for section in SECTIONS:
+            for label, parcel in zip(labels, parcels[section], strict=True):
+                for piece in pieces(parcel, SENT_BLOCK_BYTES):
+                    told.add((label, side_of(section)))
+                    yield addressed(label, section, piece)
+        for side in sides:
+            for label in labels:
+                if (label, side) not in told:
+                    yield addressed(label, side, ROWS.empty_table())
+
+    def _announcements(
+        self, source: Source, now_ms: int, places: Mapping[int, Sequence[PartitionOffset]]
+    ) -> Iterator[Addressed]:
         labels = node_labels(self.nodes)
-        return pd.DataFrame(
-            {
-                "node": [labels[home_] for home_ in places],
-                "section": ANNOUNCED,
-                "source": source.number,
-                "watermark": 0,
-                "now_ms": now_ms,
-                "rows": 0,
-                "bytes": 0,
-                "note": None,
-                "block": [announcement(mine) for mine in places.values()],
-            }
-        )
+        for home_, mine in places.items():
+            yield Addressed(
+                node=labels[home_], section=ANNOUNCED, source=source.number, now_ms=now_ms, block=announcement(mine)
+            )

@@ -18,7 +18,7 @@ class SkewRule:
     half_life_ms: int = 60_000  # counts and loads halve so often
     keys: tuple[int, ...] = ()  # hashes of skewed keys, where they are given
     first_pass_rows: int = 100_000  # bppr-det detects over so many first rows of a source
-    whole_rows: bool = False  # a probe row may go to one node only: that node has to know whether it has a match
+    may_fragment: bool = True  # a probe row may go to several nodes; not where one must know whether it has a match
 
     def __post_init__(self) -> None:
         if not 0 < self.threshold <= 1:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from balajoin.core.codec import whole
+from balajoin.core.codec import integer
 from balajoin.core.hashing import mix
 from balajoin.core.kernels import inlined, kernel
 from balajoin.routing.arrays import key_hashes, numbers
@@ -226,7 +226,7 @@ class Sketch:
         held = numbers(state["held"], 3, None)
         if (np.diff(held[1]) > 0).any() or (held[1:] < 0).any() or len(np.unique(held[0])) < held.shape[1]:
             raise ValueError("counters out of order")  # kernels go by it
-        sketch._hold(held[:, :counters], whole(state["total"]))
+        sketch._hold(held[:, :counters], integer(state["total"]))
         return sketch
 
     def _hold(self, held: Ints, total: int) -> None:

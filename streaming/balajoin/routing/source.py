@@ -6,28 +6,34 @@ A source is one partition number, of both topics: the paper's data node, with it
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balajoin.core import codec
 from balajoin.core.blocks import concat, longs, partition_by
-from balajoin.core.codec import whole
+from balajoin.core.codec import refusing_damage
 from balajoin.core.event_time import BEGINNING
 from balajoin.core.hashing import homes
 from balajoin.core.kernels import kernel
 from balajoin.core.messages import Lease, Signal, shown_key
 from balajoin.core.sides import SECTIONS, SIDES, Section, Side
-from balajoin.routing import policies
 from balajoin.routing.policies import Assignment, Policy
+from balajoin.routing.state import SourceState
 from balajoin.routing.statistics import SourceStatistics
 
-_STATE_VERSION = 2
-_UPGRADES: Mapping[int, codec.Upgrade] = {}
-
 Parcels = dict[Section, list[list[pa.Table]]]
+"""The rows of each section for each node, in their order."""
+
+
+@dataclass(frozen=True)
+class RoutingOutcome:
+    """What a source sends in one batch."""
+
+    parcels: Parcels
+    signals: Sequence[Signal]
+    """To the homes of skewed keys."""
+    statistics: SourceStatistics
 
 
 @dataclass
@@ -38,12 +44,9 @@ class Source:
     lease_us: int
     policy: Policy
     latest: dict[Side, int] = field(default_factory=lambda: dict.fromkeys(SIDES, BEGINNING))
+    """The newest time of each side."""
     leases: dict[Lease, int] = field(default_factory=dict)
     """Up to which time the home of a hash was told that a node gets its probe rows."""
-
-    def __post_init__(self) -> None:
-        self.signals: list[Signal] = []
-        self.statistics = SourceStatistics(self.number, [0] * self.nodes)
 
     @classmethod
     def restore(
@@ -57,31 +60,20 @@ class Source:
     ) -> "Source":
         if state is None:
             return cls(number, nodes, lateness_us, lease_us, make_policy(None))
-        content = read_state(state)
-        with codec.refusing_damage("source"):
-            leases = {
-                (whole(hash_), whole(node), bool(fragment)): whole(until)
-                for hash_, node, fragment, until in content["leases"]
-            }
-            latest = {side: whole(content["latest"][side]) for side in SIDES}
-            policy = make_policy(content["policy"])
-        return cls(number, nodes, lateness_us, lease_us, policy, latest, leases)
+        written = SourceState.read(state)
+        with refusing_damage("source"):
+            policy = make_policy(written.policy)
+        return cls(number, nodes, lateness_us, lease_us, policy, dict(written.latest), dict(written.leases))
 
     def state(self) -> bytes:
-        content = {
-            "latest": self.latest,
-            "leases": [[*lease, until] for lease, until in sorted(self.leases.items())],
-            "policy": self.policy.state(),
-        }
-        return _write_state(content)
+        return SourceState(self.latest, self.leases, self.policy.state()).write()
 
     def watermark(self, side: Side) -> int:
         """No row of this source is expected below. Every node hears of it in every batch."""
         latest = self.latest[side]
         return latest - self.lateness_us if latest > BEGINNING else BEGINNING
 
-    def route(self, now_ms: int, blocks: Mapping[Side, Sequence[pa.Table]]) -> Parcels:
-        """The rows for each node, in their order; the signals that go with them are in `signals`."""
+    def route(self, now_ms: int, blocks: Mapping[Side, Sequence[pa.Table]]) -> RoutingOutcome:
         before = self.latest["probe"]
         for side, tables in blocks.items():
             newest = max((int(longs(table, "time").max()) for table in tables), default=BEGINNING)
@@ -94,24 +86,26 @@ class Source:
             self._send(parcels["build"], block, homes(hashes, self.nodes))
         reached: dict[Lease, int] = defaultdict(lambda: BEGINNING)
         samples: dict[int, bytes] = {}
+        skewed_rows = [0] * self.nodes
         probe = blocks.get("probe", ())
         if probe:
-            whole = self.policy.assign(np.concatenate([longs(block, "hash") for block in probe]))
-            for block, assignment in zip(probe, _by_block(whole, [block.num_rows for block in probe]), strict=True):
+            assigned = self.policy.assign(np.concatenate([longs(block, "hash") for block in probe]))
+            skewed_rows = np.bincount(assigned.targets[assigned.entries >= 0], minlength=self.nodes).tolist()
+            for block, assignment in zip(probe, _by_block(assigned, [block.num_rows for block in probe]), strict=True):
                 self._send_probe(parcels, block, assignment)
                 self._note_reached(block, assignment, reached, samples)
         advanced = self.latest["probe"] - before if before > BEGINNING else 0
-        self._signal(reached, samples, max(self.lease_us, advanced))
-        self.statistics.hot_keys = [
+        signals = self._signals(reached, samples, max(self.lease_us, advanced))
+        hot_keys = [
             replace(hot, key=shown_key(samples[hot.hash])) if hot.hash in samples else hot
             for hot in self.policy.hot_keys()
         ]
-        self.statistics.loads = self.policy.loads()
-        self.statistics.signals = len(self.signals)
-        return parcels
+        statistics = SourceStatistics(
+            self.number, skewed_rows, loads=self.policy.loads(), signals=len(signals), hot_keys=hot_keys
+        )
+        return RoutingOutcome(parcels, signals, statistics)
 
     def _send_probe(self, parcels: Parcels, block: pa.Table, assignment: Assignment) -> None:
-        self.statistics.add_skewed(assignment.targets[assignment.entries >= 0])
         sent = block if assignment.rows is None else block.take(pa.array(assignment.rows))
         fragments = assignment.fragments
         if fragments is None or not fragments.any():
@@ -157,46 +151,34 @@ class Source:
                         lease = (hash_, node, fragment)
                         reached[lease] = max(reached[lease], int(times_by_node[node]))
 
-    def _signal(self, reached: Mapping[Lease, int], samples: Mapping[int, bytes], lease_us: int) -> None:
-        """Leases are renewed when half of their time has passed, so that no row has to wait for its grant."""
+    def _signals(self, reached: Mapping[Lease, int], samples: Mapping[int, bytes], lease_us: int) -> list[Signal]:
+        """Renews leases when half of their time has passed, so that no row has to wait for its grant."""
         until = self.latest["probe"] + lease_us
+        signals = []
         for lease, newest in sorted(reached.items()):
             if newest > self.leases.get(lease, BEGINNING) - self.lease_us // 2:
                 hash_, node, fragment = lease
                 self.leases[lease] = until
-                self.signals.append(Signal(hash_, node, until, fragment, key=samples[hash_]))
+                signals.append(Signal(hash_, node, until, fragment, key=samples[hash_]))
         floor = self.watermark("probe")
         self.leases = {lease: until for lease, until in self.leases.items() if until >= floor}
+        return signals
 
 
-def read_state(state: bytes) -> dict[str, Any]:
-    return codec.decode("source", _STATE_VERSION, state, _UPGRADES)
-
-
-def rescaled(state: bytes, nodes: int) -> bytes:
-    """For another number of nodes: homes are others, and have made no lease yet."""
-    content = read_state(state)
-    return _write_state({**content, "leases": [], "policy": policies.rescaled(content["policy"], nodes)})
-
-
-def _write_state(content: dict[str, Any]) -> bytes:
-    return codec.encode("source", _STATE_VERSION, content)
-
-
-def _by_block(whole: Assignment, counts: Sequence[int]) -> Iterator[Assignment]:
-    """A policy sees a batch as a whole, whichever blocks it came in; rows are sent by the block."""
+def _by_block(batch: Assignment, counts: Sequence[int]) -> Iterator[Assignment]:
+    """A policy assigns all rows of a batch at once, whichever blocks they came in; rows are sent by the block."""
     if len(counts) == 1:
-        yield whole
+        yield batch
         return
     ends = np.cumsum(counts)
     for start, end in zip(ends - counts, ends, strict=True):
-        at = slice(start, end) if whole.rows is None else slice(*np.searchsorted(whole.rows, (start, end)))
+        at = slice(start, end) if batch.rows is None else slice(*np.searchsorted(batch.rows, (start, end)))
         yield Assignment(
-            whole.targets[at],
-            whole.entries[at],
-            whole.keys,
-            None if whole.rows is None else whole.rows[at] - np.int32(start),
-            None if whole.fragments is None else whole.fragments[at],
+            batch.targets[at],
+            batch.entries[at],
+            batch.keys,
+            None if batch.rows is None else batch.rows[at] - np.int32(start),
+            None if batch.fragments is None else batch.fragments[at],
         )
 
 

@@ -1,16 +1,13 @@
-"""What a source tells of one batch. It travels with the routed rows to the query's progress."""
+"""The figures of one source in one batch. They travel with the routed rows to the query's progress."""
 
 import json
 from dataclasses import asdict, dataclass, field
 from typing import Self
 
-import numpy as np
-from numpy.typing import NDArray
-
 from balajoin.routing.policies import HotKey
 
 
-@dataclass
+@dataclass(frozen=True)
 class SourceStatistics:
     source: int
     skewed_rows: list[int]
@@ -22,10 +19,6 @@ class SourceStatistics:
     signals: int = 0
     signal_bytes: int = 0
     hot_keys: list[HotKey] = field(default_factory=list)
-
-    def add_skewed(self, targets: NDArray[np.int32]) -> None:
-        counts = np.bincount(targets, minlength=len(self.skewed_rows))
-        self.skewed_rows = [total + int(count) for total, count in zip(self.skewed_rows, counts, strict=True)]
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))

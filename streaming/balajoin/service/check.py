@@ -1,4 +1,4 @@
-"""What is wrong with a configuration that reads well: topics and expressions, looked at without running anything."""
+"""`balajoin check`: finds what is wrong with topics, rights and expressions, without running the join."""
 
 import logging
 from collections.abc import Collection
@@ -66,7 +66,11 @@ def commit_topic_problems(config: Config, counts: dict[str, int]) -> list[Proble
 def partition_warnings(config: Config, counts: dict[str, int]) -> list[Problem]:
     wanted = config.topics.partitions
     return [
-        Problem(setting, f"{topic} has {counts[topic]} partitions, topics.partitions is {wanted}", "make them agree")
+        Problem(
+            setting,
+            f"{topic} has {counts[topic]} partitions, topics.partitions is {wanted}",
+            "create the topic anew with that number, or change topics.partitions",
+        )
         for setting in _WRITTEN
         if (topic := config.topics_by_setting[setting]) in counts and counts[topic] != wanted
     ]
@@ -85,12 +89,13 @@ def expression_problems(config: Config, cache: Path) -> list[Problem]:
 
 
 def _analyse(spark: "SparkSession", config: Config) -> list[Problem]:
-    from balajoin.compute.processor import JOINED
+    from balajoin.compute.pairs import JOINED
     from balajoin.edge import intake, output, results
+    from balajoin.spark.schemas import spark_schema
 
     try:
         types = intake.types(spark, config.probe, config.build)
     except ConfigError as error:
         return list(error.problems)
-    joined = results.named(spark.createDataFrame([], JOINED), *types, config.join.type)
+    joined = results.named(spark.createDataFrame([], spark_schema(JOINED)), *types, config.join.type)
     return output.expression_problems(spark, joined, config.output)

@@ -22,11 +22,11 @@ from balajoin.errors import BalaJoinError, ConfigError
 from balajoin.kafka import compaction, rights, topic_ids, topics
 from balajoin.kafka.client_options import spark_writer_options
 from balajoin.kafka.topic_ids import TopicWatch
+from balajoin.observe.following import Listener, Reports
 from balajoin.observe.live.onlookers import Onlookers
 from balajoin.observe.live.telling import Telling
 from balajoin.observe.log import log_batch
-from balajoin.observe.metrics.serving import served
-from balajoin.observe.report import Listener, Reports
+from balajoin.observe.metrics.exporter import served
 from balajoin.service.check import missing_topics
 from balajoin.service.clock import ClockWatch
 from balajoin.service.stopping import Interrupted, StopRequests, finish_batch_and_stop
@@ -123,8 +123,14 @@ def require_topics(config: Config, file: str) -> None:
 
 def start(spark: SparkSession, config: Config) -> StreamingQuery:
     from balajoin import query
+    from balajoin.sinks.exactly_once import Delivery
 
-    joined = query.join(
+    delivery = None
+    if config.output.delivery == "exactly-once":
+        delivery = Delivery.prepare(
+            spark, kafka=config.kafka, output=config.output, settings=config.join, checkpoint=config.run.checkpoint
+        )
+    planned = query.plan(
         spark,
         config.probe,
         config.build,
@@ -132,27 +138,16 @@ def start(spark: SparkSession, config: Config) -> StreamingQuery:
         settings=config.join,
         cache_dir=config.run.cache_dir,
         checkpoint=config.run.checkpoint,
+        delivery=delivery,
     )
-    return (
-        _writer(joined, config)
-        .queryName(config.name)
-        .trigger(processingTime=f"{config.run.trigger_ms} milliseconds")
-        .start()
-    )
+    results = planned.prepare()
+    writer = delivery.writer(results) if delivery else _at_least_once(results, config)
+    return writer.queryName(config.name).trigger(processingTime=f"{config.run.trigger_ms} milliseconds").start()
 
 
-def _writer(joined: DataFrame, config: Config) -> DataStreamWriter:
+def _at_least_once(joined: DataFrame, config: Config) -> DataStreamWriter:
     from balajoin.edge import output
-    from balajoin.sinks.exactly_once import write_exactly_once
 
-    if config.output.delivery == "exactly-once":
-        return write_exactly_once(
-            joined,
-            kafka=config.kafka,
-            output=config.output,
-            settings=config.join,
-            checkpoint=config.run.checkpoint,
-        )
     return (
         output.to_kafka_columns(joined, config.output)
         .writeStream.format("kafka")

@@ -2,18 +2,17 @@
 
 import time
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka import KafkaError as ClientError
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
+from balajoin.core.spec import Target
 from balajoin.errors import KafkaError
-from balajoin.kafka.client_options import SILENT
+from balajoin.kafka import clients
+from balajoin.kafka.clients import OptionPairs
 from balajoin.sinks.marker import Marker, key_of
-
-Options = tuple[tuple[str, str], ...]
 
 _EARLIEST, _LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _TIMEOUT_S = 30.0
@@ -32,41 +31,28 @@ _FIRST_LOOK = 8
 _LOOK_FURTHER = 16
 
 
-def last_marker(options: Options, topic: str, query: str, node: int) -> Marker | None:
+def last_marker(target: Target, query: str, node: int) -> Marker | None:
     """Of this query and node, once every transaction that is open on the partition now has ended."""
     deadline = time.monotonic() + _PATIENCE_S
     while True:
         try:
-            return _reader(options).last(topic, query, node)
+            return _Reader(target.options).last(target.commit_topic, query, node)
         except KafkaException as error:
             cause = error.args[0]
             if cause.code() in _FINAL or time.monotonic() > deadline:
-                hint = "Create it with `balajoin topics`, check ACLs"
-                raise KafkaError(f"cannot read topic {topic}: {cause.str()}. {hint}") from None
+                hint = "Create it with `balajoin topics`, and check its ACLs"
+                raise KafkaError(f"cannot read topic {target.commit_topic}: {cause.str()}. {hint}") from None
             # A partition that has just been created, or has just moved, is still looked for. When a broker has come
             # back, a client may hold on to the leader's old epoch for good: a new one does not know it.
-            _reader.cache_clear()
+            clients.shared_consumer.cache_clear()
+            clients.shared_admin.cache_clear()
             time.sleep(_RETRY_S)
 
 
-@lru_cache(maxsize=2)
-def _reader(options: Options) -> "_Reader":
-    """One a process: to connect takes longer than to read."""
-    return _Reader(options)
-
-
 class _Reader:
-    def __init__(self, options: Options) -> None:
-        reading = {
-            "fetch.wait.max.ms": "10",
-            **dict(options),
-            "group.id": "balajoin-commits",  # never joined
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "enable.auto.commit": False,
-        }
-        self._consumer = Consumer(reading, logger=SILENT)
-        self._admin = AdminClient(dict(options), logger=SILENT)
+    def __init__(self, options: OptionPairs) -> None:
+        self._consumer = clients.shared_consumer(options, group="balajoin-commits", tells_ends=True)
+        self._admin = clients.shared_admin(options)
 
     def last(self, topic: str, query: str, node: int) -> Marker | None:
         # With what is not decided yet; the consumer's own answer would be without.
@@ -97,8 +83,8 @@ class _Reader:
                 message = self._consumer.poll(max(0.0, deadline - time.monotonic()))
                 if message is None:
                     raise KafkaError(
-                        f"a transaction on partition {node} of topic {topic} stays open, as of a killed service with a "
-                        "checkpoint of its own: start again when it has timed out"
+                        f"a transaction on partition {node} of topic {topic} stays open, perhaps of a killed service "
+                        "with another checkpoint: start again when it has timed out"
                     )
                 error = message.error()
                 if error is None:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark import TaskContext
 
+from balajoin.core.spec import Target
 from balajoin.sinks.marker import Marker
-from balajoin.sinks.transaction import Target, Transaction
+from balajoin.sinks.transaction import Transaction
 from balajoin.spark.worker import current_stamp, settle
 
 PLANNED = "planned_us"

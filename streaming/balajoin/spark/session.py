@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from balajoin.config.redaction import SECRET_NAMES, Redactor, is_secret
 from balajoin.errors import ConfigError, Problem, SetupError
 from balajoin.spark import java
+from balajoin.spark.conf import REQUIRED_CONF, required_conf
 from balajoin.spark.failures import innermost_cause
 from balajoin.spark.jars import fetch
 from balajoin.spark.jvm_output import JvmOutput
@@ -29,18 +30,14 @@ from balajoin.spark.jvm_output import JvmOutput
 DEFAULT_MASTER = "local[*,4]"
 
 BASE_CONF = {
+    **REQUIRED_CONF,
     # Spark sorts what comes to an operator in pages. Those of its own choice, up to 64 MiB of zeros a task, make the
     # JVM's collector mark the whole heap (see blocks.SENT_BLOCK_BYTES): 67 times in five runs of 1.1M rows, not 5.
     "spark.buffer.pageSize": "960k",
     "spark.python.daemon.module": "balajoin.spark.daemon",
-    "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-    "spark.sql.redaction.options.regex": f"{SECRET_NAMES}|url",
     "spark.redaction.regex": SECRET_NAMES,
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -128,7 +125,7 @@ def session_conf(
     return {
         **BASE_CONF,
         **({**_LOCAL_CONF, **_LOCAL_FILES_CONF} if local else {}),
-        **({"spark.sql.shuffle.partitions": str(nodes)} if nodes else {}),
+        **(required_conf(nodes) if nodes else {}),
         **(_redacting(redactor.pattern) if redactor and redactor.pattern else {}),
         "spark.app.name": app_name,
         **spark_conf,

@@ -1,1 +1,1 @@
-"""Watching a join: a page, a terminal, a recorded run and pictures of it, all made of the same `Moment`s."""
+"""The live view of joins: a page, a terminal, a recorded run and its plots, all made from the same `Moment`s."""

@@ -1,4 +1,4 @@
-"""The last moments of every join of this process, for as many readers as come, each at its own pace."""
+"""Keeps the last moments of every join of this process. Any number of readers read them, each at its own pace."""
 
 import threading
 from collections import deque
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from balajoin.observe.live.moment import Moment
 
 KEPT_BATCHES = 600
-_KEPT_BYTES = 4 << 20  # of one join: with a thousand nodes a line has 10 kB and more
+_KEPT_BYTES = 4 << 20  # for each join: with a thousand nodes a line has 10 kB and more
 
 
 @dataclass
@@ -39,18 +39,18 @@ class Hub:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Readers come to their end."""
+        """Ends the wait of every reader."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
 
     def past(self) -> tuple[int, list[str]]:
-        """All that is kept, in order, and the number of the last line."""
+        """Returns the number of the last line, and all lines that are kept, in order."""
         with self._changed:
             return self._last, self._after(0)
 
     def wait(self, last: int, wait_s: float) -> tuple[int, list[str]] | None:
-        """What comes after line `last`, and its last number; no line where `wait_s` pass without; None once closed."""
+        """Waits up to `wait_s` for lines after `last`. Returns the last number and the lines; None once closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed or self._last > last, wait_s)
             lines = self._after(last)

@@ -1,4 +1,4 @@
-"""One batch of one join, as the page, `balajoin top`, a recorded run and its pictures know it: one line of JSON."""
+"""One batch of one join as one line of JSON: the page, `balajoin top`, recorded runs and plots all read it."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ _SHOWN_CHARACTERS = 64
 
 
 def printable(text: str) -> str:
-    """Keys and names are whatever someone wrote to a topic: no control character of theirs reaches a terminal."""
+    """Escapes control characters. Anybody may have written them to a topic, and none may reach a terminal."""
     shown = text if text.isprintable() else "".join(map(_escaped, text))
     return shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[: _SHOWN_CHARACTERS - 1]}…"
 
@@ -31,10 +31,10 @@ class _Line(BaseModel):
 class SkewedKey(_Line):
     key: Shown
     share: Share
-    """Of the recent probe rows."""
+    """The key's share of recent probe rows."""
 
     nodes: Annotated[tuple[Node, ...], Field(min_length=1)]
-    """U(x); its home comes first."""
+    """U(x), the nodes that get the key's probe rows. Its home comes first."""
 
 
 class Moment(_Line):
@@ -53,10 +53,10 @@ class Moment(_Line):
     """Of these, the rows of skewed keys."""
 
     b_all: Share | None
-    """B of all rows of recent batches: the older, the less they count. None before the first row."""
+    """B of all rows of recent batches; older rows count less. None before the first row."""
 
     b_skewed: Share | None
-    """B of skewed rows, as the policy counts them: what is to stay within ε. None where nothing is skewed."""
+    """B of skewed rows as the policy counts them. It should stay within ε. None where nothing is skewed."""
 
     traffic: dict[Shown, Count]
     """Bytes that left the node they were on, by kind."""
@@ -64,7 +64,7 @@ class Moment(_Line):
     signals: Count
     pulls: Count
     waiting_rows: Count
-    """In the topics, and not yet read when the batch began."""
+    """Rows of the topics that were unread when the batch began."""
 
     late_rows: Count
     dead_letters: Count

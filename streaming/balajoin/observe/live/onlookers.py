@@ -1,4 +1,4 @@
-"""Whoever looks at the joins of this process: the live page, and a file that records them."""
+"""Starts what shows the joins of this process: the live page, and the file that records them."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -15,14 +15,14 @@ from balajoin.observe.live.server import LivePage
 
 
 class Onlookers:
-    """Within its `with` block, `listeners` are to be told every moment of every join.
+    """Within its `with` block, call each of `listeners` with every moment of every join.
 
-    `settings` is what errors call the two.
+    `settings` are the names of the page's and the record's setting in error messages.
     """
 
     listeners: list[Callable[[Moment], None]]
     url: str | None = None
-    """Of the page."""
+    """The page's address; None without a page."""
 
     def __init__(
         self, page: Address | None, record: Path | None, settings: tuple[str, str] = ("page.address", "run.record")

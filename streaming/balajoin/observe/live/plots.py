@@ -1,4 +1,4 @@
-"""`balajoin plot`: recorded runs as pictures. Needs matplotlib, which nothing else does."""
+"""`balajoin plot`: draws recorded runs. Only this module needs matplotlib."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from balajoin.errors import BalaJoinError, SetupError
 from balajoin.observe.live import window
-from balajoin.observe.live.drawing import OVERLOADED
 from balajoin.observe.live.moment import Moment
 from balajoin.observe.live.recording import read
 from balajoin.observe.report import balance_factor
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Runs = dict[str, list[Moment]]
-"""By what the picture calls them; batches in their order."""
+"""The batches of each run in their order, by the run's name in the plots."""
 
 _OURS = "bala-join"
 _BLUE, _ORANGE, _QUIET = "#2069c4", "#b3540e", "#5c5b57"
@@ -38,7 +37,7 @@ _STYLE: dict[Any, Any] = {
 
 
 def draw(recorded: Sequence[Path], folder: Path) -> Iterator[Path]:
-    """Writes the pictures and names each. Several files are one set of runs: one a join."""
+    """Writes the plots and yields the path of each. Runs of several files are drawn together, one for each join."""
     try:
         import matplotlib
         from matplotlib.figure import Figure
@@ -63,7 +62,7 @@ def _runs(recorded: Sequence[Path]) -> Runs:
     for path in recorded:
         for moment in read(path):
             run = found[moment.join, moment.policy]
-            if run and run[-1].batch == moment.batch:  # it was cut short, and repeated after a restart
+            if run and run[-1].batch == moment.batch:  # a crash cut the batch short, and the restart repeated it
                 run.pop()
             run.append(moment)
     if not found:
@@ -75,7 +74,7 @@ def _runs(recorded: Sequence[Path]) -> Runs:
 
 
 def _named(found: Mapping[tuple[str, str], list[Moment]]) -> Iterator[tuple[str, list[Moment]]]:
-    """By the policy, where that tells them apart."""
+    """Names a run by its policy, and by its join too where several runs have the same policy."""
     same_policy = Counter(policy for _, policy in found)
     for (join, policy), moments in found.items():
         yield policy if same_policy[policy] == 1 else f"{policy} ({join})", moments
@@ -94,7 +93,7 @@ def _rows_by_node(figure: "Figure", runs: Runs) -> None:
         rows = window.node_rows(moments)
         total = sum(rows) or 1
         times = [each * len(rows) / total for each in rows]
-        plot.bar(range(len(rows)), times, color=[_ORANGE if each > OVERLOADED else _BLUE for each in times])
+        plot.bar(range(len(rows)), times, color=[_ORANGE if each > window.OVERLOADED else _BLUE for each in times])
         plot.axhline(1, color=_QUIET, linewidth=1, linestyle="--")
         plot.set_title(f"{name}: {max(times):.2f}×", fontsize=10)
         if len(rows) <= 16:
@@ -145,7 +144,7 @@ def _mark_epsilon(plot: "Axes", runs: Runs) -> None:
 
 
 def _looks(runs: Runs) -> Iterator[tuple[str, str, str]]:
-    """A colour, a dash and a marker each, so that colour is not all that tells them apart."""
+    """Gives each run a colour, a dash and a marker, so that it can be told without the colour."""
     others = zip(cycle(_OTHERS), cycle(_DASHES), cycle(_MARKERS))
     for moments in runs.values():
         yield (_BLUE, "-", "o") if _policy(moments) == _OURS else next(others)

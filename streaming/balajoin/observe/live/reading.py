@@ -1,4 +1,4 @@
-"""The event stream of a running service, read from elsewhere."""
+"""Reads the event stream of a running service."""
 
 import json
 from collections.abc import Iterator
@@ -17,9 +17,9 @@ _LARGEST_LINE = 64 << 20
 
 
 def moments(url: str) -> Iterator[list[Moment]]:
-    """First all that the service still knows, then each batch as it ends; none, now and then, while none does.
+    """Yields first all moments that the service keeps, then each one as its batch ends.
 
-    Raises when the service ends.
+    While no batch ends, it yields an empty list now and then. It raises when the service ends.
     """
     base = url if "://" in url else f"http://{url}"
     try:
@@ -34,7 +34,7 @@ def moments(url: str) -> Iterator[list[Moment]]:
         ) from None
     except URLError as error:
         raise _nobody(base, error.reason) from None
-    except (OSError, HTTPException, ValueError) as error:  # ValueError: no address at all
+    except (OSError, HTTPException, ValueError) as error:  # ValueError: `url` is no address
         raise _nobody(base, error) from None
     raise BalaJoinError(f"the service at {base} has ended")
 

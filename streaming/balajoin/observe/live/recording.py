@@ -1,4 +1,4 @@
-"""A run, written down as it happens: one moment a line, of one join or of several."""
+"""Records runs in a file, one moment per line, of one join or of several."""
 
 import logging
 import os
@@ -15,7 +15,7 @@ _LARGEST_BYTES = 64 << 20  # some 100,000 batches of a few nodes
 
 
 class Recording:
-    """Appends to a file. One that has grown too large becomes `<name>.1`, in the place of the one before."""
+    """Appends to a file. A file that has grown too large is renamed to `<name>.1` and replaces an older one."""
 
     def __init__(self, path: Path, setting: str = "run.record", *, largest_bytes: int = _LARGEST_BYTES) -> None:
         self._path = path
@@ -30,7 +30,7 @@ class Recording:
             raise ConfigError([Problem(setting, f"cannot write {path}: {reason}", "name a file to be made")]) from None
 
     def add(self, moment: Moment) -> None:
-        """The join goes on where it cannot be written, and the log tells that a line is missing."""
+        """Writes one line. If that fails, the join goes on, and the log says that the line is missing."""
         line = f"{moment.model_dump_json()}\n".encode()
         try:
             if self._is_torn:
@@ -48,7 +48,7 @@ class Recording:
 
 
 def _drop_torn_line(path: Path) -> None:
-    """What a crash or a full disk left of a line would spoil the next one."""
+    """Removes half a line, which a crash or a full disk left: it would spoil the next line."""
     with path.open("rb+") as file:
         end = file.seek(0, os.SEEK_END)
         file.seek(max(end - 1, 0))
@@ -58,7 +58,7 @@ def _drop_torn_line(path: Path) -> None:
 
 
 def read(path: Path) -> Iterator[Moment]:
-    """All that was recorded. A last line that a crash cut short is left out."""
+    """Yields all that was recorded, without a last line that a crash cut short."""
     try:
         with path.open(encoding="utf-8", errors="replace") as lines:
             for number, line in enumerate(lines, 1):

@@ -1,4 +1,4 @@
-"""The live page over HTTP: one file of HTML, and what it draws as server-sent events."""
+"""Serves the live page over HTTP: one HTML file, and the moments that it draws as server-sent events."""
 
 import base64
 import hashlib
@@ -24,7 +24,7 @@ _MOST_READERS = 64
 
 
 def _hashes(tag: str) -> str:
-    """What the page holds inline may run, and nothing else."""
+    """Returns the hashes of the page's inline content: nothing else may run."""
     contents = re.findall(rf"<{tag}>(.*?)</{tag}>".encode(), _PAGE, re.DOTALL)
     return " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(each).digest()).decode()}'" for each in contents)
 

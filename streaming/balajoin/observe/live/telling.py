@@ -1,4 +1,4 @@
-"""From the reports of one join to its moments."""
+"""Makes the moments of one join from its reports."""
 
 from collections.abc import Callable, Sequence
 from typing import Self
@@ -13,7 +13,7 @@ _HOT_KEYS = 32
 
 
 class Telling:
-    """To be called with each report; makes a moment of it for every listener."""
+    """Call it with each report. It makes a moment and passes it to every listener."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Telling:
 
 
 class _Fading:
-    """Rows by node that count half after each half-life, as they do where they were placed."""
+    """Rows by node. They count half after each half-life, as the routing policies count them."""
 
     def __init__(self, nodes: int, half_life_ms: int) -> None:
         self.values = [0.0] * nodes

@@ -1,15 +1,18 @@
-"""Figures over several moments of one join, oldest first."""
+"""Figures over several moments of one join. Moments are given oldest first."""
 
 from collections.abc import Sequence
 
 from balajoin.observe.live.moment import Moment
+
+OVERLOADED = 1.3
+"""A node that gets more than this many times its fair share is marked."""
 
 _RATE_MS = 10_000
 _MINUTE_MS = 60_000
 
 
 def speeds(moments: Sequence[Moment]) -> tuple[float, float]:
-    """Rows in and rows out a second, over the last ten seconds or the last batch, whichever is longer."""
+    """Rows in and rows out per second, over the last ten seconds or the last batch, whichever is longer."""
     last = len(moments) - 1
     first = last
     while first > 0 and moments[last].ended_ms - moments[first - 1].ended_ms < _RATE_MS:

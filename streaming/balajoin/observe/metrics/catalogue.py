@@ -1,7 +1,8 @@
 """Every metric by its name, unit and labels. docs/metrics.md has the same table; a test compares them.
 
-All have the label `join`, the name of the query. Of the others each has a fixed, small set of values: nodes, sources,
-streams, or the words given here; `key` holds the hashes of the most frequent skewed keys, at most `HOT_KEYS` at a time.
+All have the label `join`, the name of the query. Every other label has a small, fixed set of values: nodes,
+sources, streams, or the words given here. `key` has the hashes of the most frequent skewed keys, at most `HOT_KEYS` at
+a time.
 """
 
 from dataclasses import dataclass
@@ -66,9 +67,11 @@ TRAFFIC = _counter(
 # --- skew -------------------------------------------------------------------------------------------------------------
 
 BALANCE = _gauge("balajoin_balance_ratio", "B of recent skewed rows: (max - min) / max over the nodes.")
-SOURCE_BALANCE = _gauge("balajoin_source_balance_ratio", "The same of the rows that one source sent.", "source")
+SOURCE_BALANCE = _gauge("balajoin_source_balance_ratio", "B of the recent skewed rows that one source sent.", "source")
 HOT_KEYS_KNOWN = _gauge("balajoin_hot_keys", "Keys that are skewed now, at most 32 of each source.")
-HOT_KEY_SHARE = _gauge("balajoin_hot_key_share_ratio", "Share of recent probe rows, of the most frequent keys.", "key")
+HOT_KEY_SHARE = _gauge(
+    "balajoin_hot_key_share_ratio", "The key's share of recent probe rows, for the most frequent keys.", "key"
+)
 HOT_KEY_NODES = _gauge("balajoin_hot_key_nodes", "|U(x)|: nodes that get the key's probe rows.", "key")
 SIGNALS = _counter(
     "balajoin_signals_total", "Requests for build rows: new by a source, repeated by a node that waits.", "kind"
@@ -80,13 +83,26 @@ PULL_BATCHES = _histogram(
     "balajoin_pull_wait_batches", "Batches that a key's probe rows waited for its build rows.", 1, 2, 3, 4, 8, 16, 32
 )
 PULL_SECONDS = _histogram(
-    "balajoin_pull_wait_seconds", "The same as time.", 0.5, 1, 2, 3, 5, 8, 13, 21, 34, 60, 120, 300
+    "balajoin_pull_wait_seconds",
+    "Seconds that a key's probe rows waited for its build rows.",
+    0.5,
+    1,
+    2,
+    3,
+    5,
+    8,
+    13,
+    21,
+    34,
+    60,
+    120,
+    300,
 )
 LEASES = _gauge("balajoin_leases", "Promises of a home node to forward a key's build rows to another node.", "node")
 PINS = _gauge("balajoin_pins", "Keys whose probe rows wait at the node for build rows.", "node")
 SKIPPED = _counter(
     "balajoin_skipped_records_total",
-    "Records on the control and replica topics of somebody else (foreign) or of another time line (stale).",
+    "Skipped control and replica records: of somebody else (foreign), of a run or attempt given up (stale).",
     "reason",
 )
 DELAYED = _counter("balajoin_delayed_shipments_total", "Shipments that came later than the next batch.")
@@ -97,7 +113,7 @@ INCOMPLETE = _counter(
 # --- state and time ---------------------------------------------------------------------------------------------------
 
 STATE_ROWS = _gauge("balajoin_state_rows", "Rows that the node stores.", "node")
-STATE_BYTES = _gauge("balajoin_state_bytes", "Bytes of them, uncompressed, as in the local files.", "node")
+STATE_BYTES = _gauge("balajoin_state_bytes", "Bytes of the stored rows, uncompressed, as in the local files.", "node")
 WAITING_ROWS = _gauge(
     "balajoin_waiting_rows", "Stored rows of an outer join that may yet meet their first match.", "node"
 )

@@ -1,7 +1,9 @@
 """Serves the metrics of one or several joins of this process, in Prometheus' text formats."""
 
+import logging
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import accumulate
 from types import TracebackType
 from typing import Self
@@ -10,16 +12,20 @@ from prometheus_client import CollectorRegistry, MetricsHandler
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
+from pyspark import SparkContext
 
 from balajoin.config.address import Address
+from balajoin.config.models import Config
 from balajoin.errors import SetupError
 from balajoin.observe.http_server import Handler, Server
 from balajoin.observe.metrics.catalogue import Metric
 from balajoin.observe.metrics.join_metrics import Histogram, JoinMetrics, Series
 
+_logger = logging.getLogger(__name__)
+
 
 class Exporter:
-    """Listens from its making until it is closed. `address` tells the port where 0 was asked for."""
+    """Listens from its construction until it is closed. `address` has the real port where port 0 was given."""
 
     def __init__(self, address: Address, joins: Sequence[JoinMetrics], setting: str = "metrics.address") -> None:
         registry = CollectorRegistry()
@@ -49,6 +55,27 @@ class Exporter:
         self.close()
 
 
+@contextmanager
+def served(config: Config) -> Iterator[list[JoinMetrics]]:
+    """Serves the join's metrics within the block if `metrics.address` is set. Yields the listeners of its reports."""
+    if config.metrics.address is None:
+        yield []
+        return
+    metrics = JoinMetrics.of(config, executors)
+    with Exporter(config.metrics.address, [metrics]) as exporter:
+        _logger.info("metrics at %s", exporter.url)
+        yield [metrics]
+
+
+def executors() -> int:
+    """Returns how many executors Spark has now. In local mode the driver is the only one."""
+    context = SparkContext._active_spark_context
+    if context is None:
+        return 0
+    with_driver = int(context._jsc.sc().getExecutorMemoryStatus().size())
+    return with_driver if context._jsc.isLocal() else with_driver - 1
+
+
 def _handler(of_joins: CollectorRegistry) -> type[Handler]:
     class MetricsOfJoins(Handler, MetricsHandler):
         registry = of_joins
@@ -60,7 +87,7 @@ def _handler(of_joins: CollectorRegistry) -> type[Handler]:
 
 
 class _Joins(Collector):
-    """Joins have the same metrics, and a format allows each name once: so all of them are one collector."""
+    """One collector for all joins: they have the same metrics, and the format allows each name only once."""
 
     def __init__(self, joins: Sequence[JoinMetrics]) -> None:
         self._joins = joins
@@ -70,7 +97,7 @@ class _Joins(Collector):
             yield _family([(join.name, series) for join, series in zip(self._joins, same, strict=True)])
 
     def describe(self) -> list[Family]:
-        """Nothing: the names are known to differ."""
+        """Returns nothing, which skips the check for duplicate names."""
         return []
 
 

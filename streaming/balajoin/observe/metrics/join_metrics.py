@@ -1,4 +1,4 @@
-"""The metrics of one join, added up batch by batch. Counters begin at zero, gauges when there is something to tell."""
+"""The metrics of one join, added up batch by batch. Counters begin at zero, gauges with their first value."""
 
 import platform
 import threading
@@ -19,24 +19,24 @@ from balajoin.core.sides import SIDES
 from balajoin.observe import hot_keys
 from balajoin.observe.metrics import catalogue
 from balajoin.observe.metrics.catalogue import CATALOGUE, Metric
-from balajoin.observe.report import BatchReport, Input, balance
+from balajoin.observe.report import BatchReport, TopicProgress, balance
 from balajoin.routing.statistics import SourceStatistics
 
 Labels = tuple[str, ...]
-_REMEMBERED_BATCHES = 80  # more than the longest wait that nodes note
+_REMEMBERED_BATCHES = 80  # more than the longest wait that nodes report
 
 
 @dataclass
 class Histogram:
     counts: list[int]
-    """By bucket, the last one without a bound."""
+    """By bucket; the last one has no bound."""
 
     sum: float = 0.0
 
 
 @dataclass(frozen=True)
 class Series:
-    """What one join has of one metric, at one moment."""
+    """The values of one metric of one join, at one moment."""
 
     metric: Metric
     values: Mapping[Labels, float] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Series:
 
 
 class JoinMetrics:
-    """Call it with every batch's report. `executors` is asked at each of them."""
+    """Call it with every batch's report. It then calls `executors` for the number of executors."""
 
     def __init__(
         self,
@@ -55,6 +55,7 @@ class JoinMetrics:
         executors: Callable[[], int] | None = None,
     ) -> None:
         self.name = name
+        settings = settings.of_inputs(probe, build)
         self._topics = {
             "probe": probe.topic,
             "build": build.topic,
@@ -76,7 +77,7 @@ class JoinMetrics:
         return cls(config.name, config.probe, config.build, config.join, executors)
 
     def series(self) -> Iterator[Series]:
-        """Of every metric, as one batch left them."""
+        """Yields every metric, all as of the same batch."""
         with self._lock:
             values = {metric: dict(by_labels) for metric, by_labels in self._values.items()}
             histograms = {metric: Histogram(list(h.counts), h.sum) for metric, h in self._histograms.items()}
@@ -188,8 +189,8 @@ class JoinMetrics:
         self._ended[report.batch] = report.ended
         self._ended.pop(report.batch - _REMEMBERED_BATCHES, None)
 
-    def _by_stream(self, report: BatchReport) -> Iterator[tuple[str, Input]]:
-        """Inputs come in the order of the streams, so that one topic may be both."""
+    def _by_stream(self, report: BatchReport) -> Iterator[tuple[str, TopicProgress]]:
+        """Matches inputs to streams in their common order, since one topic may be both streams."""
         unnamed = list(report.inputs)
         for stream, topic in self._topics.items():
             read = next((read for read in unnamed if read.topic == topic), None)

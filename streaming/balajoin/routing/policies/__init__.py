@@ -1,4 +1,4 @@
-"""Routing policies, one a file: each says to which nodes the probe rows of one source go. `make` knows them by name."""
+"""Routing policies, one in each file: each decides to which nodes a source's probe rows go. `make` knows them."""
 
 from dataclasses import dataclass
 from importlib import import_module
@@ -42,15 +42,15 @@ class Policy(Protocol):
         ...
 
     def note_build(self, hashes: NDArray[np.int64]) -> None:
-        """Build rows of the same source pass by."""
+        """Sees the build rows of the same source, which always go home."""
         ...
 
     def age(self, now_ms: int) -> None:
-        """Halves counts and loads once for each whole half-life since the last halving; first called, only begins."""
+        """Halves counts and loads once for each half-life since the last halving. The first call starts the clock."""
         ...
 
     def state(self) -> bytes:
-        """For `make`, to go on from here."""
+        """What `make` needs to go on from here."""
         ...
 
     def hot_keys(self) -> list[HotKey]:
@@ -58,12 +58,12 @@ class Policy(Protocol):
         ...
 
     def loads(self) -> list[int]:
-        """Recent skewed rows by node, aged, of a policy that balances them; of others nothing."""
+        """Recent skewed rows by node, aged, if the policy balances them; else an empty list."""
         ...
 
 
 def make(name: PolicyName, nodes: int, source: int, rule: SkewRule, state: bytes | None = None) -> Policy:
-    """The policy by its name, as it was when `state` was written; afresh where another policy wrote it."""
+    """The policy of that name, as `state` describes it. Starts afresh if another policy wrote the state."""
     if name not in get_args(PolicyName):
         raise ValueError(f"there is no policy {name}; there are {', '.join(get_args(PolicyName))}")
     if nodes < 1:
@@ -90,7 +90,7 @@ def _read_state(name: PolicyName, nodes: int, state: bytes) -> dict[str, Any] | 
 
 
 def rescaled(state: bytes, nodes: int) -> bytes:
-    """The state for another number of nodes: what was counted stays, where rows went is forgotten."""
+    """The state for another number of nodes: keeps the counts, and forgets where rows went."""
     written = codec.decode("policy", _STATE_VERSION, state)
     return codec.encode("policy", _STATE_VERSION, {**written, "nodes": nodes})
 

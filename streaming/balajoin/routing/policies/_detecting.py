@@ -1,4 +1,4 @@
-"""What the policies have in common that detect skewed keys and then place their rows by a fixed rule."""
+"""The base of policies that detect skewed keys and place their rows by a fixed rule."""
 
 from abc import ABC, abstractmethod
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from balajoin.core.codec import whole
+from balajoin.core.codec import integer
 from balajoin.core.hashing import homes
 from balajoin.core.matrix import matrix, replicate
 from balajoin.routing.arrays import key_hashes
@@ -24,8 +24,8 @@ class DetectingPolicy(ABC):
     def __init__(self, nodes: int, source: int, rule: SkewRule, saved: dict[str, Any] | None) -> None:
         self._nodes = nodes
         self._own_node = source % nodes
-        self._whole_rows = rule.whole_rows
-        self._turn = 0 if saved is None else whole(saved["turn"])
+        self._may_fragment = rule.may_fragment
+        self._turn = 0 if saved is None else integer(saved["turn"])
         self._half_life = HalfLife(rule.half_life_ms, saved and saved["half_life"])
         self._detector: Detector = detector(rule, saved and saved["detector"])
 
@@ -48,7 +48,7 @@ class DetectingPolicy(ABC):
         if not fragmented.any():
             return Assignment(targets, entries, keys)
         count = int(fragmented.sum())
-        if self._whole_rows:  # a matrix of one row: its columns have one node, where the row meets all build rows
+        if not self._may_fragment:  # a matrix of one row: its columns have one node, where the row meets all build rows
             targets[fragmented] = (self._turn + np.arange(count)) % self._nodes
             self._turn = (self._turn + count) % self._nodes
             return Assignment(targets, entries, keys)

@@ -1,6 +1,6 @@
 """SFR: a skewed row goes to all nodes of a matrix column, columns in turn, and meets a share of the build rows on each.
 
-See `balajoin.routing.matrix`.
+See `balajoin.core.matrix`.
 """
 
 from typing import Any

@@ -1,0 +1,275 @@
+"""The service as a user starts it: `balajoin run`, exactly once, defaults; rows a second and CPU time a million rows.
+
+All rows are in Kafka beforehand. Each run has a checkpoint and topics of its own and takes batches of a fixed size, as
+fast as it can; the first batches warm up and are not counted. With `--tree NAME=FOLDER` another checkout takes turns
+with this one on the same data: ratios are what to look at, absolute figures are this machine's.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench import PARTITIONS, create_topics, machine, preload
+from rich.console import Console
+from rich.table import Table
+
+from balajoin.config.models import Kafka
+from balajoin.embedded import EmbeddedKafka
+from balajoin.kafka import topics
+from balajoin.spark.jars import default_cache, fetch
+
+_HERE = Path(__file__).parents[1]
+_BATCH = re.compile(r"batch=(\d+) rows_in=(\d+) rows_out=(\d+) duration_ms=(\d+)")
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PATIENCE_S = 300
+EXPONENTS = {"uniform": None, "zipf": 1.25}
+
+CONFIG = """
+name = "{name}"
+[kafka]
+bootstrap_servers = "{servers}"
+[probe]
+topic = "probe-{load}"
+[build]
+topic = "build-{load}"
+[join]
+before = "10 d"
+after = "10 d"
+max_rows_per_batch = {batch}
+policy = "{policy}"
+[output]
+topic = "{name}"
+{value}
+[run]
+checkpoint = "{folder}/checkpoint"
+cache_dir = "{folder}"
+trigger = "0 s"
+"""
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """Seconds of CPU time, by kind of process."""
+
+    jvm: float
+    python: float
+    broker: float
+
+    def __sub__(self, other: "Cpu") -> "Cpu":
+        return Cpu(self.jvm - other.jvm, self.python - other.python, self.broker - other.broker)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """At the end of a batch."""
+
+    at: float
+    rows: int
+    results: int
+    cpu: Cpu
+
+
+@dataclass(frozen=True)
+class Figures:
+    rows_per_s: float
+    jvm: float
+    python: float
+    broker: float
+    first_result_s: float
+    worker_mb: float
+
+    @property
+    def cpu(self) -> float:
+        return self.jvm + self.python + self.broker
+
+
+def main() -> None:
+    options = _options()
+    trees = {"this": _HERE, **dict(options.tree)}
+    folder = Path(tempfile.mkdtemp(prefix="balajoin-bench-"))
+    console = Console(width=120)
+    try:
+        with EmbeddedKafka(folder / "kafka", fetch("broker", default_cache(os.environ))) as broker:
+            servers = Kafka(bootstrap_servers=broker.bootstrap_servers)
+            for load in options.loads:
+                _fill(servers, load, options)
+                found: dict[str, list[Figures]] = {name: [] for name in trees}
+                for round_ in range(options.rounds):
+                    for name in list(trees)[:: 1 if round_ % 2 == 0 else -1]:
+                        figures = _run(trees[name], f"{name}-{load}-{round_}", load, servers, folder, options)
+                        console.print(f"{load} {name} round {round_}: {figures}")
+                        found[name].append(figures)
+                console.print(_table(load, found, options))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _fill(servers: Kafka, load: str, options: argparse.Namespace) -> None:
+    create_topics(servers, f"probe-{load}", f"build-{load}")
+    build = options.rows // 10
+    preload(servers, f"build-{load}", build, build, None, options.span_ms, seed=0)
+    preload(servers, f"probe-{load}", options.rows, build, EXPONENTS[load], options.span_ms, seed=1)
+
+
+def _run(tree: Path, name: str, load: str, servers: Kafka, folder: Path, options: argparse.Namespace) -> Figures:
+    sides = [f"{name}.{side}" for side in ("control", "replicas", "late", "dead-letter", "commits")]
+    topics.create_missing(
+        servers, {name: topics.Shape(PARTITIONS), **dict.fromkeys(sides, topics.Shape(PARTITIONS))}, 1
+    )
+    own = folder / name
+    own.mkdir()
+    file = own / "join.toml"
+    file.write_text(
+        CONFIG.format(
+            name=name,
+            servers=servers.bootstrap_servers,
+            load=load,
+            batch=options.batch,
+            policy=options.policy,
+            value=f'value = "{options.value}"' if options.value else "",
+            folder=own,
+        )
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tree / "streaming")}
+    command = [sys.executable, "-m", "balajoin", "run", "-c", str(file)]
+    began = time.monotonic()
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as service:
+        try:
+            samples = list(_samples(service, options.rows * 11 // 10, options.batch))
+            memory = _worker_mb(service.pid)
+        finally:
+            service.terminate()
+            service.communicate(timeout=120)
+    shutil.rmtree(own, ignore_errors=True)
+    first = next(sample for sample in samples if sample.results)
+    counted = samples[options.warm_up - 1 :]
+    rows = sum(sample.rows for sample in counted[1:])
+    cpu = counted[-1].cpu - counted[0].cpu
+    million = rows / 1e6
+    return Figures(
+        round(rows / (counted[-1].at - counted[0].at)),
+        round(cpu.jvm / million, 2),
+        round(cpu.python / million, 2),
+        round(cpu.broker / million, 2),
+        round(first.at - began, 1),
+        round(memory),
+    )
+
+
+def _samples(service: "subprocess.Popen[str]", rows: int, batch: int) -> Iterator[Sample]:
+    """Up to the last full batch."""
+    assert service.stderr is not None
+    deadline = time.monotonic() + _PATIENCE_S
+    seen = 0
+    for line in service.stderr:
+        if found := _BATCH.search(line):
+            _, rows_in, results, _ = map(int, found.groups())
+            seen += rows_in
+            if rows_in:
+                yield Sample(time.monotonic(), rows_in, results, _cpu(service.pid))
+                deadline = time.monotonic() + _PATIENCE_S
+            if seen + batch > rows:
+                return
+        if time.monotonic() > deadline:
+            raise TimeoutError("the service made no batch")
+    raise RuntimeError(f"the service ended with {service.wait()}")
+
+
+def _cpu(service: int) -> Cpu:
+    seconds = {"java": 0.0, "python": 0.0}
+    for _, name, used in _family(service):
+        seconds["java" if name.startswith("java") else "python"] += used
+    broker = sum(used for _, name, used in _family(os.getpid()) if name.startswith("java")) - seconds["java"]
+    return Cpu(seconds["java"], seconds["python"], broker)
+
+
+def _worker_mb(service: int) -> float:
+    """Private memory of all Python processes of the service."""
+    total = 0
+    for pid, name, _ in _family(service):
+        if not name.startswith("java"):
+            with suppress(OSError):  # it has ended
+                text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+                total += sum(int(kb) for kb in re.findall(r"Private_(?:Clean|Dirty):\s+(\d+)", text))
+    return total / 1024
+
+
+def _family(root: int) -> list[tuple[int, str, float]]:
+    """A process and all below it: number, name, and CPU seconds with those of children that have ended."""
+    children: dict[int, list[int]] = {}
+    found: dict[int, tuple[str, float]] = {}
+    for place in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            head, _, rest = place.read_text().rpartition(")")
+        except OSError:
+            continue
+        fields = rest.split()
+        pid, name = int(head.partition("(")[0]), head.partition("(")[2]
+        children.setdefault(int(fields[1]), []).append(pid)
+        found[pid] = (name, sum(map(int, fields[11:15])) / _TICKS)
+    family, waiting = [], [root]
+    while waiting:
+        pid = waiting.pop()
+        if pid in found:
+            family.append((pid, *found[pid]))
+        waiting += children.get(pid, [])
+    return family
+
+
+def _table(load: str, found: dict[str, list[Figures]], options: argparse.Namespace) -> Table:
+    title = (
+        f"balajoin run, {options.policy}, {load}, {options.rows:,} probe and {options.rows // 10:,} build rows, "
+        f"batches of {options.batch:,}, {options.warm_up} to warm up, medians of {options.rounds}; {machine()}"
+    )
+    table = Table(title=title)
+    for column in ("", "rows/s", "lowest – highest", "JVM s/M", "Python s/M", "broker s/M", "all s/M", "start s", "MB"):
+        table.add_column(column, justify="right" if column else "left")
+    for name, figures in found.items():
+        rates = [one.rows_per_s for one in figures]
+        medians = [
+            statistics.median(getattr(one, part) for one in figures) for part in ("jvm", "python", "broker", "cpu")
+        ]
+        table.add_row(
+            name,
+            f"{statistics.median(rates):,.0f}",
+            f"{min(rates):,.0f} – {max(rates):,.0f}",
+            *[f"{median:.2f}" for median in medians],
+            f"{statistics.median(one.first_result_s for one in figures):.1f}",
+            f"{statistics.median(one.worker_mb for one in figures):,.0f}",
+        )
+    return table
+
+
+def _tree(text: str) -> tuple[str, Path]:
+    name, _, folder = text.partition("=")
+    if not (Path(folder) / "streaming" / "balajoin").is_dir():
+        raise argparse.ArgumentTypeError(f"{folder} is no checkout of balajoin")
+    return name, Path(folder)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=3_000_000, help="probe rows; a tenth as many build rows")
+    parser.add_argument("--batch", type=int, default=600_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--warm-up", type=int, default=2, help="batches that are not counted")
+    parser.add_argument("--span-ms", type=int, default=600_000, help="of event time")
+    parser.add_argument("--loads", nargs="+", choices=EXPONENTS, default=list(EXPONENTS))
+    parser.add_argument("--policy", default="bala-join")
+    parser.add_argument("--value", help="output.value; left out, the default JSON")
+    parser.add_argument("--tree", type=_tree, action="append", default=[], metavar="NAME=FOLDER")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+"""One input topic as blocks of rows: read from Kafka, turned into rows by Spark SQL, packed in Python."""
+
+from pyspark.sql import DataFrame, SparkSession
+
+from balajoin.config.models import JoinSettings, Kafka, Stream
+from balajoin.core.envelope import Packed, schema_of
+from balajoin.core.sides import Side
+from balajoin.edge import intake
+from balajoin.edge.pack import Packer
+from balajoin.kafka.producer import Publisher
+from balajoin.spark.schemas import spark_schema
+
+
+def blocks(
+    spark: SparkSession,
+    side: Side,
+    stream: Stream,
+    typed: intake.Typed,
+    kafka: Kafka,
+    settings: JoinSettings,
+    publisher: Publisher,
+    begin: str,
+    hash_bits: int,
+) -> DataFrame:
+    """`Packed` rows. `begin` is where reading starts, as Spark's Kafka source takes it."""
+    records = intake.records(spark, stream.topic, kafka, begin, settings.max_rows_per_batch, stream.isolation_level)
+    rows = intake.rows(records, side, stream, typed, settings.max_ahead_ms * 1000, hash_bits)
+    packer = Packer(side, stream.topic, settings.nodes, settings.dead_letter_topic, settings.max_ahead_ms, publisher)
+    return rows.mapInArrow(packer.as_function(), spark_schema(schema_of(Packed)))

@@ -1,0 +1,106 @@
+"""The one module that builds librdkafka's clients: producers, consumers and admin clients, with their defaults.
+
+Clients named `shared_…` are cached, one for each set of options in a process: opening one takes about 100 ms, longer
+than most of what is asked of it, and operators are made anew each batch. `cache_clear()` forgets them after a failure.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka.admin import AdminClient
+
+OptionPairs = tuple[tuple[str, str], ...]
+"""librdkafka's options as sorted pairs: they can be hashed and compared, and travel to Spark's workers."""
+
+TRANSACTION_TIMEOUT = "transaction.timeout.ms"
+
+# librdkafka would write its retries to stderr; what matters of them is in the error that is raised.
+_SILENT = logging.getLogger("balajoin.librdkafka")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+
+_NO_LIMIT_OF_ITS_OWN = {"message.max.bytes": "1000000000"}  # the broker's limit decides, not the client's
+_PUBLISHING = {"enable.idempotence": "true", "linger.ms": "5", "compression.type": "lz4", **_NO_LIMIT_OF_ITS_OWN}
+_TRANSACTIONAL = {
+    TRANSACTION_TIMEOUT: "600000",  # a transaction lasts as long as its node takes for the batch
+    "queue.buffering.max.kbytes": "65536",
+    "queue.buffering.max.messages": "1000000",
+    "linger.ms": "50",  # nothing waits for it: the end of the batch sends at once what is left
+    "partitioner": "murmur2_random",  # as Java's clients, Spark's sink among them, place a key
+    "reconnect.backoff.ms": "10",  # a producer is opened in 20 ms, with the default of 100 in 60
+    "reconnect.backoff.max.ms": "1000",
+    **_NO_LIMIT_OF_ITS_OWN,
+}
+_QUICK_FETCHES = {"fetch.wait.max.ms": "10"}
+
+
+def pairs(options: Mapping[str, str]) -> OptionPairs:
+    return tuple(sorted(options.items()))
+
+
+def producer(options: Mapping[str, str]) -> Producer:
+    return Producer(dict(options), logger=_SILENT)
+
+
+@lru_cache(maxsize=4)
+def shared_producer(options: OptionPairs) -> Producer:
+    """An idempotent producer for records that operators write on the side."""
+    return producer({**_PUBLISHING, **dict(options)})
+
+
+def transaction_timeout_s(options: Mapping[str, str]) -> float:
+    return int({**_TRANSACTIONAL, **options}[TRANSACTION_TIMEOUT]) / 1000
+
+
+def transactional_producer(options: Mapping[str, str], transactional_id: str, answer_s: float) -> Producer:
+    """A record that the broker has not taken after `answer_s`, or after its transaction's timeout, has failed."""
+    patience_s = min(answer_s, transaction_timeout_s(options))
+    patience = {"message.timeout.ms": str(int(patience_s * 1000))}
+    return producer({**patience, **_TRANSACTIONAL, **options, "transactional.id": transactional_id})
+
+
+def consumer(
+    options: Mapping[str, str],
+    *,
+    group: str,
+    uncommitted: bool = False,
+    tells_ends: bool = False,
+    quick: bool = False,
+) -> Consumer:
+    """A consumer of partitions that are assigned to it. `group` is only a name: it is never joined, nothing committed.
+
+    With `uncommitted` the consumer also reads records of open and aborted transactions. With `tells_ends` it also
+    reports when it has reached a partition's end. With `quick` a fetch does not wait for more records than are there;
+    an idle consumer then asks the broker a hundred times a second.
+    """
+    reading: dict[str, Any] = {
+        **(_QUICK_FETCHES if quick else {}),
+        **options,
+        "group.id": group,
+        "isolation.level": "read_uncommitted" if uncommitted else "read_committed",
+        "enable.partition.eof": tells_ends,
+        "enable.auto.commit": False,
+    }
+    return Consumer(reading, logger=_SILENT)
+
+
+@lru_cache(maxsize=4)
+def shared_consumer(options: OptionPairs, group: str, uncommitted: bool = False, tells_ends: bool = False) -> Consumer:
+    """A quick consumer for a few records that have just been written."""
+    return consumer(dict(options), group=group, uncommitted=uncommitted, tells_ends=tells_ends, quick=True)
+
+
+def admin(options: Mapping[str, str], on_error: Callable[[KafkaError], None] | None = None) -> AdminClient:
+    """`on_error` hears what the client's connections complain about, whenever the client is polled."""
+    arguments: dict[str, Any] = dict(options)
+    if on_error is not None:
+        arguments["error_cb"] = on_error
+    return AdminClient(arguments, logger=_SILENT)
+
+
+@lru_cache(maxsize=2)
+def shared_admin(options: OptionPairs) -> AdminClient:
+    return admin(dict(options))

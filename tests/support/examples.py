@@ -1,0 +1,9 @@
+"""How many examples Hypothesis tries: a fifth in `make unit`, all of them in CI."""
+
+import os
+
+QUICK = bool(os.environ.get("BALAJOIN_QUICK")) and not os.environ.get("CI")
+
+
+def examples(usual: int) -> int:
+    return max(1, usual // 5) if QUICK else usual
