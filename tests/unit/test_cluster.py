@@ -21,7 +21,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from balajoin.checkpoints.leftovers import Entry
@@ -735,6 +735,36 @@ def test_no_pair_is_lost_or_repeated_by_a_rescale_while_rows_are_on_their_way(ty
 @given(data=st.data())
 def test_no_pair_is_lost_or_repeated_when_attempts_at_a_batch_differ(type_, data):
     play(data.draw(repeated_schedules(type_)))
+
+
+@settings(max_examples=examples(20))
+@given(seed=st.integers(0, 1 << 20))
+@example(seed=239)
+def test_a_lost_attempt_ships_together_with_the_committed_one(seed):
+    """An attempt that was given up answers a signal early and publishes late, in the batch of the committed answer."""
+    key = KEYS[1]
+    play(
+        Schedule(
+            spec=JoinSpec(3, SECOND, 0, 0, 1 << 40, {"probe": 1, "build": 1}, {}, "left"),
+            lags={"probe": (0,), "build": (0,)},
+            lease_us=1,
+            stragglers=False,
+            policy=None,
+            choices="hs",
+            broadcasts=False,
+            hashes=1 << 32,
+            seed=seed,
+            part_bytes=1 << 20,
+            announces=0.5,
+            zombies=True,
+            ends_quietly=False,
+            batches=(
+                Batch((Send("build", 0, key, 0.0), Send("probe", 0, key, 0.0)), SECOND, lost_attempts=2),
+                Batch((Send("probe", 0, key, 0.0),), SECOND),
+            ),
+            rescale=None,
+        )
+    )
 
 
 def play(schedule: Schedule) -> None:

@@ -131,17 +131,21 @@ class Node:
                 yield from self._probe.keep(section, piece, met, moment)
 
     def _take_shipments(self, parts: Sequence[Part], batch: int) -> list[pa.Table]:
-        """Build rows from other homes, without those that are here already."""
-        tables: list[pa.Table] = []
+        """Build rows from other homes, without those that are here already or stand in another shipment."""
+        taken: list[pa.Table] = []
         for shipment in self._guest.accept(parts, batch, moved(self._build_kept_from, -self._spec.before_us)):
             self._guest.hold(shipment.grants, batch)
             pulled = np.array(shipment.pulled, np.int64)
-            tables.extend(self._without_known(shipment.rows, pulled) if len(pulled) else shipment.rows)
-        return [table for table in tables if table.num_rows]
+            rows = list(self._without_known(shipment.rows, pulled, taken)) if len(pulled) else shipment.rows
+            taken.extend(table for table in rows if table.num_rows)
+        return taken
 
-    def _without_known(self, tables: Sequence[pa.Table], pulled: NDArray[np.int64]) -> Iterator[pa.Table]:
-        """A pull brings rows that came before, and again those that the same batch forwards."""
-        known = np.concatenate([positions(rows) for rows in self.store.rows_with("build", pulled)] or [_NO_POSITIONS])
+    def _without_known(
+        self, tables: Sequence[pa.Table], pulled: NDArray[np.int64], taken: Sequence[pa.Table]
+    ) -> Iterator[pa.Table]:
+        """A pull brings rows that came before, again those that its own batch forwards, and those of another pull."""
+        here = (*self.store.rows_with("build", pulled), *taken)
+        known = np.concatenate([_NO_POSITIONS, *(positions(rows) for rows in here)])
         for rows in tables:
             mine = positions(rows)
             new = np.zeros(len(mine), np.bool_)

@@ -207,6 +207,16 @@ def test_all_attempts_at_a_shipment_are_taken_and_each_row_once(tmp_path):
     assert not pair.uncovered(1)
 
 
+def test_a_pull_of_a_lost_attempt_that_comes_with_the_committed_one_is_taken_once(tmp_path):
+    pair = Pair(tmp_path)
+    pair.batch = 3
+    pair.run(1, [arrival("probe", HOUR, rows(1))])
+    shipment = Shipment(0, 1, [rows(2)], [Grant(HASH, HOUR, False)], [HASH])
+    pair.batch = 5
+    pair.run(1, parts=[*parts_of(shipment, 3), *parts_of(shipment, 4)])
+    assert sorted(pair.found.values()) == [1, 1]
+
+
 def test_rows_that_come_late_and_may_have_been_there_before_are_not_taken_again(tmp_path):
     """An attempt that was given up may publish long after its batch, when what it ships has met others and expired."""
     pair = Pair(tmp_path)
