@@ -5,49 +5,43 @@ Batches are tried several times. Attempts of one start read more or fewer of the
 different starts have other settings and versions, and find other rows in the same records.
 """
 
-import copy
 import json
-import os
 import random
 import shutil
-import tempfile
 from collections import Counter, defaultdict
-from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
-from functools import partial
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import get_args
 from unittest.mock import patch
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from balajoin.checkpoints.leftovers import Entry
 from balajoin.checkpoints.rehome import Rescale
-from balajoin.compute.batch import Inputs
-from balajoin.compute.exchange import Arrival, Outcome
-from balajoin.compute.node import Node
+from balajoin.compute.exchange import Outcome
 from balajoin.compute.state import HEAD
 from balajoin.control import encoding
-from balajoin.control.encoding import read_signal, report_records, shipment_records, signal_record
-from balajoin.core.hashing import home, homes
+from balajoin.core.envelope import Addressed
+from balajoin.core.hashing import homes
 from balajoin.core.matrix import matrix
-from balajoin.core.messages import Stamp
-from balajoin.core.sides import SECTIONS, SIDES, Side, side_of
+from balajoin.core.messages import ANY_PLAN, Stamp
+from balajoin.core.sides import SIDES, Side
 from balajoin.core.spec import JoinSpec, JoinType
 from balajoin.routing import policies
 from balajoin.routing.policies import Assignment, HotKey, Policy
 from balajoin.routing.rule import PolicyName, SkewRule
-from balajoin.routing.source import Source
 from balajoin.routing.state import SourceState
+from balajoin.testing import topics
+from balajoin.testing.simulation import Sent, Simulation, Tables, Task
 from examples import examples
 from oracle import Result, Row, interval_join, join
 from strategies import KEYS, SECOND, Memory, hash_of, results_of, rows_of, table
 
 HOUR = 3600 * SECOND
-MEMORY_DISK = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 @dataclass
@@ -108,42 +102,7 @@ class Whim:
         return []
 
 
-@dataclass(frozen=True)
-class Record:
-    """As a node's input has it."""
-
-    section: str
-    note: str | None
-    block: bytes | None
-
-
-@dataclass
-class Topics:
-    """Control and replica topic in one: what was published, by the node it is addressed to, and how far it is read."""
-
-    written: list[tuple[int, Record]] = field(default_factory=list)
-    read: int = 0
-
-    def signal(self, stamp: Stamp, nodes: int, signal) -> None:
-        to = home(signal.hash, nodes)
-        self.written.append((to, Record("signal", signal_record(stamp, to, signal).value.decode(), None)))
-
-    def ship(self, stamp: Stamp, shipment) -> None:
-        self.written += replica_records(shipment.node, shipment_records(stamp, shipment))
-
-    def report(self, stamp: Stamp, report) -> None:
-        self.written += replica_records(report.home, report_records(stamp, report))
-
-    @property
-    def drained(self) -> bool:
-        return self.read == len(self.written)
-
-
-def replica_records(to: int, written) -> list[tuple[int, Record]]:
-    return [(to, Record("replica", dict(record.headers)[encoding.HEADER].decode(), record.value)) for record in written]
-
-
-def as_of_version_1(record: Record) -> Record:
+def as_of_version_1(record: Addressed) -> Addressed:
     """As an older balajoin wrote it, which did not name the plan."""
     note = json.loads(record.note)
     del note["plan"]
@@ -389,44 +348,35 @@ def repeated_schedules(draw: st.DrawFn, type_: JoinType) -> Schedule:
     )
 
 
-class Cluster:
-    def __init__(self, schedule: Schedule, cache: Path) -> None:
-        self.schedule, self.spec, self.cache = schedule, schedule.spec, cache
+class Cluster(Simulation):
+    def __init__(self, schedule: Schedule) -> None:
+        super().__init__(schedule.spec, schedule.lease_us, join="0b2f")
+        self.schedule = schedule
+        self.blocks = [Memory() for _ in range(self.spec.nodes)]
         self.rng = random.Random(schedule.seed)
-        self.topics = Topics()
-        self.join = "0b2f"
         self.plans = 0
-        self.stragglers: list[tuple[int, int, Record]] = []
-        """What attempts that were given up publish later on: in which batch, to which node, and what."""
-        self.sources = [
-            Source(number, self.spec.nodes, self.spec.lateness_us, schedule.lease_us, self.policy(number))
-            for number in range(max(self.spec.sources.values()))
-        ]
-        self.states: list[bytes | None] = [None] * self.spec.nodes
-        self.durables = [Memory() for _ in range(self.spec.nodes)]
-        self.nodes: list[Node | None] = [None] * self.spec.nodes
+        self.is_ending = False
+        self.stragglers: list[tuple[int, Addressed]] = []
+        """What attempts that were given up publish later on, and in which batch."""
         self.outcomes: dict[int, Outcome] = {}
         self.found: Counter[Result] = Counter()
         self.late: set[tuple[Side, Row]] = set()
         self.batch_of: dict[tuple[Side, Row], int] = {}
         self.offsets: Counter[tuple[Side, int]] = Counter()
         self.clock = 1_000 * HOUR
-        self.batch = 0
         self.guests_pairs = 0
 
-    def policy(self, number: int, state: bytes | None = None) -> Policy:
+    def policy(self, source: int, state: bytes | None) -> Policy:
         schedule, nodes = self.schedule, self.spec.nodes
+        if self.is_ending:
+            return policies.make("hash", nodes, source, SkewRule())
         if schedule.policy is None:
-            return Whim(nodes, schedule.seed + number, schedule.broadcasts, schedule.choices)
+            return Whim(nodes, schedule.seed + source, schedule.broadcasts, schedule.choices, int(state or 0))
         skewed = tuple({hash_of(key, schedule.hashes) for key in KEYS[:2]})
         rule = SkewRule(keys=skewed, may_fragment=self.spec.type == "inner")
-        return policies.make(schedule.policy, nodes, number, rule, state)
+        return policies.make(schedule.policy, nodes, source, rule, state)
 
     # --- one batch ----------------------------------------------------------------------------------------------------
-
-    @property
-    def stamp(self) -> Stamp:
-        return Stamp(self.join, self.batch, self.spec.plan)
 
     def next_plan(self) -> None:
         self.plans += 1
@@ -446,29 +396,19 @@ class Cluster:
             self.batch_of[send.side, row] = self.batch
         return rows
 
-    def routed(self, rows: dict[int, dict[Side, list[Row]]], sources: list[Source]) -> list[list[Arrival]]:
-        """What the routers send each node; their signals go to the topic."""
-        arrivals: list[list[Arrival]] = [[] for _ in range(self.spec.nodes)]
-        for number, by_side in sorted(rows.items()):
-            source = sources[number]
-            tables = {side: [table(rows, self.schedule.hashes)] for side, rows in by_side.items()}
-            routed = source.route(0, tables)
-            for signal in routed.signals:
-                self.topics.signal(self.stamp, self.spec.nodes, signal)
-            for section in SECTIONS:
-                if side_of(section) in by_side:
-                    watermark = source.watermark(side_of(section))
-                    for node, parcel in enumerate(routed.parcels[section]):
-                        arrivals[node].append(Arrival(section, number, watermark, 0, parcel))
-        return arrivals
+    def tables(self, rows: dict[int, dict[Side, list[Row]]]) -> dict[int, Tables]:
+        return {
+            number: {side: [table(some, self.schedule.hashes)] for side, some in by_side.items()}
+            for number, by_side in rows.items()
+        }
 
     def rescale(self, nodes: int) -> None:
         """What a stopped join left becomes one of so many nodes. What it published and nobody read stays there."""
         self.next_plan()
         change = Rescale(self.spec.nodes, self.batch - 1, replace(self.spec, nodes=nodes))
         scattered = defaultdict(list)
-        for node, (state, durable) in enumerate(zip(self.states, self.durables, strict=True)):
-            for number, block in ((HEAD, state), *dict.items(durable)):
+        for node, (state, blocks) in enumerate(zip(self.node_states, self.blocks, strict=True)):
+            for number, block in ((HEAD, state), *dict.items(blocks)):
                 if block is not None:
                     for target, part in change.scatter(Entry(node, number, block)):
                         scattered[target].append(Entry(node, number, part))
@@ -476,121 +416,79 @@ class Cluster:
             return
         gathered = [dict(change.gather(scattered[node])) for node in range(nodes)]
         self.spec = change.spec
-        self.states = [state.pop(HEAD) for state in gathered]
-        self.durables = [Memory(state) for state in gathered]
-        self.nodes = [None] * nodes
+        self.node_states = [state.pop(HEAD) for state in gathered]
+        self.blocks = [Memory(state) for state in gathered]
         self.outcomes = {}
-        self.sources = list(map(self.rescaled, self.sources))
+        self.source_states = [state and self.rescaled(SourceState.read(state)).write() for state in self.source_states]
         self.batch = 0
         self.join += "'"
         owing = any(number < HEAD for state in gathered for number in state)
         event(f"rescaled, with results on their way: {owing}")
         if owing:
-            wake_up = Record("signal", encoding.wake_up_record().value.decode(), None)
-            self.topics.written.extend((node, wake_up) for node in range(nodes))
+            self.topics.written += topics.of_wake_up(nodes)
 
-    def rescaled(self, source: Source) -> Source:
-        number, nodes, (lateness_us, lease_us) = source.number, self.spec.nodes, (source.lateness_us, source.lease_us)
-        if self.schedule.policy is None:
-            return Source(number, nodes, lateness_us, lease_us, self.policy(number), source.latest)
-        state = SourceState.read(source.state()).rescaled(nodes).write()
-        return Source.restore(number, nodes, lateness_us, lease_us, partial(self.policy, number), state)
+    def rescaled(self, state: SourceState) -> SourceState:
+        is_whim = self.schedule.policy is None
+        return replace(state, leases={}, policy=b"0") if is_whim else state.rescaled(self.spec.nodes)
 
-    def step(self, batch: Batch) -> None:
+    def play(self, batch: Batch) -> None:
         self.clock += batch.passed
-        self.topics.written += [(to, record) for due, to, record in self.stragglers if due == self.batch]
-        unread = self.topics.written[self.topics.read :]
-        self.topics.read = len(self.topics.written)
+        self.topics.written += [record for due, record in self.stragglers if due == self.batch]
+        if batch.tick_ms is not None:
+            tick = Stamp(self.join, self.batch - 1, ANY_PLAN)
+            self.topics.written += topics.of_tick(tick, self.spec.nodes, batch.tick_ms)
+        unread = self.topics.take()
         rows = self.rows(batch.sends, batch.passed)
         for lost in batch.lost_plans:
-            self.lose_plan(lost, batch, rows, unread)
-        begin = len(self.topics.written)
-        arrivals = self.routed(rows, self.sources)
-        announced = self.topics.written[begin:]
+            self.lose_plan(lost, rows, unread)
+        tasks = self.tasks(unread, self.tables(rows), self.route)
         if batch.forget:
             shutil.rmtree(self.cache, ignore_errors=True)
         if batch.rubbish:
             self.litter()
-        for number in range(self.spec.nodes):
-            mine = [record for to, record in unread if to == number or (to >= self.spec.nodes and number == 0)]
-            if not (arrivals[number] or mine or announced or batch.tick_ms is not None):
-                continue
+        for task in tasks:
             for _ in range(batch.lost_attempts):
-                inputs = self.inputs(number, batch, mine, arrivals[number], announced, self.schedule.announces)
-                self.topics.written += self.lose(number, inputs)
-            inputs = self.inputs(number, batch, mine, arrivals[number], announced, self.schedule.announces)
-            self.commit(number, inputs)
+                self.topics.written += self.lose(self.told(task, self.schedule.announces))
+            self.run(self.told(task, self.schedule.announces))
         self.batch += 1
-        marks = {tuple(node.watermark(side) for side in SIDES) for node in self.nodes if node}
+        marks = {tuple(outcome.statistics.watermarks[side] for side in SIDES) for outcome in self.outcomes.values()}
         assert len(marks) <= 1, "nodes disagree about time"
 
-    def node(self, number: int, durable: Memory) -> Node:
-        return Node(self.spec, self.states[number], durable, self.cache, number)
+    def told(self, task: Task, share: float) -> Task:
+        """What one attempt at the task has: of the batch's signals, those whose place it was told."""
+        return replace(task, announced=[record for record in task.announced if self.rng.random() < share])
 
-    def inputs(
-        self,
-        number: int,
-        batch: Batch,
-        mine: list[Record],
-        arrivals: list[Arrival],
-        announced: list[tuple[int, Record]],
-        share: float,
-    ) -> Inputs:
-        """What one attempt at a node's task has: of the batch's signals, those whose place it was told."""
-        node = self.node(number, self.durables[number].copy())
-        inputs = Inputs.read(self.stamp, mine, node.is_lost)
-        told = [record for to, record in announced if to == number and self.rng.random() < share]
-        inputs.signals += [read_signal(record.note)[1] for record in told]
-        inputs.arrivals = arrivals
-        inputs.ticks_ms = [] if batch.tick_ms is None else [batch.tick_ms]
-        return inputs
-
-    def lose(self, number: int, inputs: Inputs) -> list[tuple[int, Record]]:
+    def lose(self, task: Task) -> list[Addressed]:
         """An attempt of which stays only what it had published, or a part of it; some of that comes late."""
-        node = self.node(number, self.durables[number].copy())
-        results = node.process(self.batch, inputs.of_node())
+        node = self.node(task.node, self.blocks[task.node].copy())
+        results = node.process(self.batch, self.inputs(task, node).of_node())
         list(results)
-        left: list[tuple[int, Record]] = []
+        left: list[Addressed] = []
         for shipment in results.outcome.shipments:
-            written = replica_records(shipment.node, shipment_records(self.stamp, shipment))
-            left += written[: self.rng.choice([0, 1, 2, None])]
+            left += topics.of_shipment(self.stamp, shipment)[: self.rng.choice([0, 1, 2, None])]
         for report in results.outcome.reports:
-            written = replica_records(report.home, report_records(self.stamp, report))
-            left += written[: self.rng.choice([0, 1, None])]
+            left += topics.of_report(self.stamp, report)[: self.rng.choice([0, 1, None])]
         if self.schedule.zombies and self.rng.random() < 0.3:
             due = self.batch + self.rng.randint(2, 4)
-            self.stragglers += [(due, to, record) for to, record in left]
+            self.stragglers += [(due, record) for record in left]
             return []
         return left
 
-    def lose_plan(
-        self,
-        lost: LostPlan,
-        batch: Batch,
-        rows: dict[int, dict[Side, list[Row]]],
-        unread: list[tuple[int, Record]],
-    ) -> None:
+    def lose_plan(self, lost: LostPlan, rows: dict[int, dict[Side, list[Row]]], unread: list[Addressed]) -> None:
         """A start that dies in this batch. Only what it had published stays."""
-        sources = [
-            replace(
-                copy.deepcopy(source),
-                policy=Whim(self.spec.nodes, lost.seed + source.number, source.policy.broadcasts, lost.choices),
-                lateness_us=lost.lateness_us,
-                lease_us=lost.lease_us,
-            )
-            for source in self.sources
-        ]
+
+        def route(number: int, tables: Tables) -> Sent:
+            source = self.source(number)
+            policy = Whim(self.spec.nodes, lost.seed + number, source.policy.broadcasts, lost.choices)
+            other = replace(source, policy=policy, lateness_us=lost.lateness_us, lease_us=lost.lease_us)
+            return Sent.by(other, self.now_ms, tables)
+
         begin = len(self.topics.written)
-        arrivals = self.routed(self.with_phantoms(rows) if lost.phantoms else rows, sources)
-        announced = self.topics.written[begin:]
-        for number in range(self.spec.nodes):
-            mine = [record for to, record in unread if to == number]
-            if (arrivals[number] or mine) and self.rng.random() < lost.reached:
-                inputs = self.inputs(number, batch, mine, arrivals[number], announced, lost.announces)
-                self.topics.written += self.lose(number, inputs)
+        for task in self.tasks(unread, self.tables(self.with_phantoms(rows) if lost.phantoms else rows), route):
+            if self.rng.random() < lost.reached:
+                self.topics.written += self.lose(self.told(task, lost.announces))
         if lost.old_version:
-            left = self.topics.written[begin:]
-            self.topics.written[begin:] = [(to, as_of_version_1(record)) for to, record in left]
+            self.topics.written[begin:] = map(as_of_version_1, self.topics.written[begin:])
         self.next_plan()
 
     def with_phantoms(self, rows: dict[int, dict[Side, list[Row]]]) -> dict[int, dict[Side, list[Row]]]:
@@ -599,46 +497,40 @@ class Cluster:
 
         return {number: {side: doubled(some) for side, some in by_side.items()} for number, by_side in rows.items()}
 
-    def commit(self, number: int, inputs: Inputs) -> None:
-        stamp = self.stamp
-        node = self.nodes[number] = self.node(number, self.durables[number])
-        results = node.process(stamp.batch, inputs.of_node())
-        pairs = results_of(results)
-        outcome = self.outcomes[number] = results.outcome
+    def run(self, task: Task) -> Outcome:
+        outcome = self.outcomes[task.node] = super().run(task)
         for late in outcome.late:
             self.late.update((late.side, row) for row in rows_of(late.rows))
+        assert not outcome.signals, "an answer did not come within two batches"
+        return outcome
+
+    def take(self, node: int, results: Iterator[pa.Table]) -> None:
+        pairs = results_of(results)
         self.found += pairs
         self.guests_pairs += sum(
             count
             for (probe, build), count in pairs.items()
-            if probe and build and homes_of(probe, self.spec.nodes, self.schedule.hashes) != number
+            if probe and build and homes_of(probe, self.spec.nodes, self.schedule.hashes) != node
         )
-        assert not outcome.signals, "an answer did not come within two batches"
-        for shipment in outcome.shipments:
-            self.topics.ship(stamp, shipment)
-        for report in outcome.reports:
-            self.topics.report(stamp, report)
-        self.states[number] = outcome.state
 
     def litter(self) -> None:
         """Records that nobody of this join wrote, or that it wrote in a life it gave up."""
-        for to, record in list(self.topics.written[-3:]):
+        for record in self.topics.written[-3:]:
             for old, new in ((f'"join":"{self.join}"', '"join":"other"'), (f'"batch":{self.batch}', '"batch":1000')):
                 if record.note:
-                    self.topics.written.append(
-                        (to, Record(record.section, record.note.replace(old, new, 1), record.block))
-                    )
+                    self.topics.written.append(replace(record, note=record.note.replace(old, new, 1)))
         for note in (None, "", "{", "[]", '{"version":1}', '{"version":2,"home":0,"node":0}'):
-            self.topics.written.append((0, Record(self.rng.choice(["signal", "replica"]), note, b"\x00\x01")))
+            section = self.rng.choice(["signal", "replica"])
+            self.topics.written.append(Addressed(node=0, section=section, note=note, block=b"\x00\x01"))
 
     # --- the whole run ------------------------------------------------------------------------------------------------
 
-    def run(self) -> None:
+    def play_all(self) -> None:
         at, nodes = self.schedule.rescale or (0, 0)
         for number, batch in enumerate(self.schedule.batches):
             if nodes and number == at:
                 self.rescale(nodes)
-            self.step(batch)
+            self.play(batch)
         self.drain()
         assert self.schedule.stragglers or not self.late
         rows = {side: [row for at, row in self.batch_of if at == side] for side in SIDES}
@@ -653,13 +545,13 @@ class Cluster:
         for _ in range(4):
             if self.topics.drained:
                 return
-            self.step(Batch((), 0))
+            self.play(Batch((), 0))
         assert self.topics.drained, "the topics never become quiet"
 
     def let_time_pass_quietly(self) -> None:
         before = self.found.copy()
         for tick in range(1, 10):
-            self.step(Batch((), 0, tick_ms=tick * self.spec.idle_after_ms))
+            self.play(Batch((), 0, tick_ms=tick * self.spec.idle_after_ms))
         waiting = [outcome.statistics.waiting_rows for outcome in self.outcomes.values()]
         assert not any(waiting), "rows wait for ever when nothing comes"
         event(f"decided in silence: {bool(self.found - before)}")
@@ -695,17 +587,17 @@ class Cluster:
         everybody = tuple(
             Send(side, partition, b"last", 0.0) for side in SIDES for partition in range(self.spec.sources[side])
         )
-        for source in self.sources:
-            source.policy = policies.make("hash", self.spec.nodes, source.number, SkewRule())
+        self.is_ending = True
         for _ in range(8 if "build" in self.spec.kind.alone else 3):
-            self.step(Batch(everybody, 100 * HOUR))
-        for node in self.nodes:
-            assert node is not None
+            self.play(Batch(everybody, 100 * HOUR))
+        assert len(self.outcomes) == self.spec.nodes
+        for number, blocks in enumerate(self.blocks):
+            node = self.node(number, blocks)
             assert not node._home.leases
             assert not node._guest.held
             assert not node._guest.uncovered
-        assert not any(source.leases for source in self.sources)
-        assert sum(node.store.rows_of("fragment") for node in self.nodes if node) == 0
+            assert node.store.rows_of("fragment") == 0
+        assert not any(self.source(number).leases for number in range(len(self.source_states)))
 
 
 def _key(row: Row | None) -> bytes:
@@ -768,6 +660,5 @@ def test_a_lost_attempt_ships_together_with_the_committed_one(seed):
 
 
 def play(schedule: Schedule) -> None:
-    with tempfile.TemporaryDirectory(dir=MEMORY_DISK) as folder, ExitStack() as stack:
-        stack.enter_context(patch.object(encoding, "_MAX_PART_BYTES", schedule.part_bytes))
-        Cluster(schedule, Path(folder)).run()
+    with patch.object(encoding, "_MAX_PART_BYTES", schedule.part_bytes):
+        Cluster(schedule).play_all()

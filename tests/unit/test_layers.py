@@ -14,7 +14,7 @@ LAYERS = (
     {"routing", "compute"},
     {"config"},
     {"kafka", "spark", "control", "edge", "sinks", "checkpoints"},
-    {"observe"},
+    {"observe", "testing"},
     {"plan", "query"},
     {"service", "embedded"},
     {"demo"},
@@ -73,6 +73,13 @@ def test_pure_logic_never_reaches_its_adapters() -> None:
         name for name in modules() if name.startswith(PURE) and name not in ADAPTERS and adapters & {*imported(name)}
     ]
     assert users == []
+
+
+def test_nothing_but_tests_uses_the_simulator() -> None:
+    users = {
+        package_of(name) for name in modules() if any(used.startswith("balajoin.testing") for used in imported(name))
+    }
+    assert users == {"testing"}
 
 
 def test_every_package_has_its_place() -> None:
