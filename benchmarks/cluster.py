@@ -1,41 +1,36 @@
-"""All sources and nodes of a join in one process, without Spark or Kafka: the same logic, with exact counts.
+"""A join in one process, by `balajoin.testing`, with exact counts of what its sources and nodes do.
 
-As on Spark, state is written and restored at every batch, and what a batch publishes is read by the next. CPU time is a
-node's own: that of the sources it holds (source i is at node i mod n) and of its part of the join. Decoding what comes
-from Kafka and the blocks' way through the shuffle are left out: they are the same for all policies.
+CPU time is a node's own: that of the sources it holds (source i is at node i mod n) and of its part of the join.
+Decoding what comes from Kafka and the blocks' way through the shuffle are left out: they are the same for all policies.
+All signals are read by the next batch, and none by their own.
 """
 
-import tempfile
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import lru_cache, partial
-from pathlib import Path
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balajoin.compute.batch import Inputs
-from balajoin.compute.exchange import Arrival
-from balajoin.compute.node import Node
-from balajoin.control.encoding import HEADER, read_part, shipment_records, signal_record
+from balajoin.compute import exchange
 from balajoin.core.blocks import ROWS, longs
-from balajoin.core.hashing import home
-from balajoin.core.messages import Shipment, Signal, Stamp
-from balajoin.core.sides import SECTIONS, Side, side_of
+from balajoin.core.messages import Signal
+from balajoin.core.sides import Side
 from balajoin.core.spec import JoinSpec
 from balajoin.embedded.workload import zipf_keys
 from balajoin.routing import policies
+from balajoin.routing.policies import Policy
 from balajoin.routing.rule import PolicyName, SkewRule
-from balajoin.routing.source import Source
+from balajoin.testing import topics
+from balajoin.testing.simulation import Sent, Simulation, Tables, Task
 
 _VALUE = b'{"page":"/products/0123456789","user":"abcdefghijkl","n":12345}'
 _BATCH_US = 5_000_000
 _LEASE_US = 60_000_000  # balajoin's default: a lease outlives many batches
-_JOIN = "model"
 
 
 @dataclass(frozen=True)
@@ -100,16 +95,6 @@ def balance_factor(rows: Sequence[int]) -> float | None:
     return (max(rows) - min(rows)) / max(rows) if max(rows, default=0) else None
 
 
-class _Blocks(dict[int, bytes]):
-    """Spark's map state."""
-
-    def put(self, number: int, block: bytes) -> None:
-        self[number] = block
-
-    def remove(self, number: int) -> None:
-        del self[number]
-
-
 @dataclass(frozen=True)
 class Stream:
     batches: list[list[dict[Side, pa.Table]]]
@@ -153,91 +138,72 @@ def stream(scenario: Scenario) -> Stream:
     return Stream(batches, hashes[counts > s.threshold * len(probe)])
 
 
-class Cluster:
-    def __init__(self, scenario: Scenario, policy: PolicyName, rows: Stream, cache: Path) -> None:
-        self._rows = rows
-        self._nodes = scenario.nodes
+class Cluster(Simulation):
+    def __init__(self, scenario: Scenario, policy: PolicyName) -> None:
+        nodes, half = scenario.nodes, scenario.window_us // 2
+        super().__init__(
+            JoinSpec(nodes, half, half, 0, 1 << 40, {"probe": nodes, "build": nodes}, {}), _LEASE_US, join="model"
+        )
+        self._rows = stream(scenario)
         self._policy = policy
         self._rule = SkewRule(
             threshold=scenario.threshold,
             balance=scenario.balance,
-            keys=tuple(rows.hot.tolist()) if policy == "bppr" else (),
-            first_pass_rows=max(scenario.batch_rows // scenario.nodes, 1),
+            keys=tuple(self._rows.hot.tolist()) if policy == "bppr" else (),
+            first_pass_rows=max(scenario.batch_rows // nodes, 1),
         )
-        half = scenario.window_us // 2
-        sources: dict[Side, int] = {"probe": self._nodes, "build": self._nodes}
-        self._spec = JoinSpec(self._nodes, half, half, 0, 1 << 40, sources, {})
-        self._cache = cache
-        self._source_states: list[bytes | None] = [None] * self._nodes
-        self._node_states: list[bytes | None] = [None] * self._nodes
-        self._blocks = [_Blocks() for _ in range(self._nodes)]
-        self._inbox: dict[int, Inputs] = defaultdict(Inputs)
-        self._outbox: dict[int, Inputs] = defaultdict(Inputs)
-        self.outcome = Outcome.of(self._nodes)
+        self.outcome = Outcome.of(nodes)
 
-    def run(self) -> Iterator[None]:
+    def steps(self) -> Iterator[None]:
         """A batch at a time; three more without rows, until the last signal is answered and the answer is joined."""
         for number, sources in enumerate([*self._rows.batches, [], [], []]):
-            self._inbox, self._outbox = self._outbox, defaultdict(Inputs)
-            for source, tables in enumerate(sources):
-                self._route(Stamp(_JOIN, number), source, tables)
-            for node in range(self._nodes):
-                self._join(Stamp(_JOIN, number), node)
+            self.now_ms = number * 1000
+            self.step(
+                {source: {side: [rows] for side, rows in tables.items()} for source, tables in enumerate(sources)}
+            )
             yield
 
-    def _route(self, stamp: Stamp, number: int, tables: dict[Side, pa.Table]) -> None:
-        own = number % self._nodes
-        with self._timed(own) as timed:
-            written = self._source_states[number]
-            make_policy = partial(policies.make, self._policy, self._nodes, number, self._rule)
-            source = Source.restore(number, self._nodes, 0, _LEASE_US, make_policy, written)
-            routed = source.route(stamp.batch * 1000, {side: [table] for side, table in tables.items()})
-            self._source_states[number] = source.state()
-        self.outcome.sources_busy += timed()
-        for signal in routed.signals:
-            self._signal(stamp, own, signal)
-        for node, rows in enumerate(routed.statistics.skewed_rows):
-            self.outcome.skewed[node] += rows
-        for section in SECTIONS:
-            side = side_of(section)
-            for node, parcel in enumerate(routed.parcels[section]):
-                self._inbox[node].arrivals.append(
-                    Arrival(section, number, source.watermark(side), stamp.batch * 1000, parcel)
-                )
-                self.outcome.bytes[side] += sum(rows.nbytes for rows in parcel) if node != own else 0
-                if side == "probe":
-                    self.outcome.hot[node] += sum(int(np.isin(longs(r, "hash"), self._rows.hot).sum()) for r in parcel)
+    def policy(self, source: int, state: bytes | None) -> Policy:
+        return policies.make(self._policy, self.spec.nodes, source, self._rule, state)
 
-    def _join(self, stamp: Stamp, number: int) -> None:
-        inputs = self._inbox[number]
-        with self._timed(number):
-            node = Node(self._spec, self._node_states[number], self._blocks[number], self._cache, number)
-            results = node.process(stamp.batch, inputs.of_node())
-            for _ in results:
-                pass
-            self._node_states[number] = results.outcome.state
-            for shipment in results.outcome.shipments:
-                self._ship(stamp, shipment)
-        for signal in results.outcome.signals:
-            self._signal(stamp, number, signal)
-        noted, outcome = results.outcome.statistics, self.outcome
-        outcome.taken[number] += noted.probe_rows + noted.build_rows + noted.replica_rows
-        outcome.pairs[number] += noted.pairs
+    def take(self, node: int, results: Iterator[pa.Table]) -> None:
+        for _ in results:
+            pass
+
+    def route(self, number: int, tables: Tables) -> Sent:
+        own, outcome = number % self.spec.nodes, self.outcome
+        with self._timed(own) as timed:
+            sent = super().route(number, tables)
+        outcome.sources_busy += timed()
+        self._count_signals(own, sent.signals)
+        for node, arrivals in enumerate(sent.arrivals):
+            outcome.skewed[node] += sent.statistics.skewed_rows[node]
+            for arrival in arrivals:
+                outcome.bytes[arrival.side] += sum(rows.nbytes for rows in arrival.rows) if node != own else 0
+                if arrival.side == "probe":
+                    hot = (np.isin(longs(rows, "hash"), self._rows.hot) for rows in arrival.rows)
+                    outcome.hot[node] += sum(int(is_hot.sum()) for is_hot in hot)
+        return sent
+
+    def run(self, task: Task) -> exchange.Outcome:
+        published = len(self.topics.written)
+        with self._timed(task.node):
+            done = super().run(replace(task, announced=()))
+        noted, outcome = done.statistics, self.outcome
+        self._count_signals(task.node, done.signals)
+        shipped = [record for record in self.topics.written[published:] if record.section == "replica"]
+        outcome.bytes["signals"] += sum(len(record.note or "") for record in shipped)
+        outcome.bytes["replicas"] += sum(rows.nbytes for shipment in done.shipments for rows in shipment.rows)
+        outcome.taken[task.node] += noted.probe_rows + noted.build_rows + noted.replica_rows
+        outcome.pairs[task.node] += noted.pairs
         outcome.pulls += noted.pulls
         outcome.replicas += noted.pulled_rows + noted.forwarded_rows
+        return done
 
-    def _signal(self, stamp: Stamp, own: int, signal: Signal) -> None:
-        to = home(signal.hash, self._nodes)
-        self._outbox[to].signals.append(signal)
-        self.outcome.signals += 1
-        self.outcome.bytes["signals"] += len(signal_record(stamp, to, signal).value or b"") if to != own else 0
-
-    def _ship(self, stamp: Stamp, shipment: Shipment) -> None:
-        for record in shipment_records(stamp, shipment):
-            header = dict(record.headers)[HEADER]
-            self._outbox[shipment.node].parts.append(read_part(header.decode(), record.value))
-            self.outcome.bytes["signals"] += len(header)
-        self.outcome.bytes["replicas"] += sum(rows.nbytes for rows in shipment.rows)
+    def _count_signals(self, own: int, signals: Sequence[Signal]) -> None:
+        self.outcome.signals += len(signals)
+        records = [topics.of_signal(self.stamp, self.spec.nodes, signal) for signal in signals]
+        self.outcome.bytes["signals"] += sum(len(record.note or "") for record in records if record.node != own)
 
     @contextmanager
     def _timed(self, node: int) -> Iterator[Callable[[], float]]:
@@ -248,15 +214,8 @@ class Cluster:
         self.outcome.busy[node] += took
 
 
-@contextmanager
-def cluster(scenario: Scenario, policy: PolicyName) -> Iterator[Cluster]:
-    memory_disk = "/dev/shm" if Path("/dev/shm").is_dir() else None
-    with tempfile.TemporaryDirectory(prefix="balajoin-model-", dir=memory_disk) as cache:
-        yield Cluster(scenario, policy, stream(scenario), Path(cache))
-
-
 def simulate(scenario: Scenario, policy: PolicyName) -> Outcome:
-    with cluster(scenario, policy) as model:
-        for _ in model.run():
-            pass
-        return model.outcome
+    cluster = Cluster(scenario, policy)
+    for _ in cluster.steps():
+        pass
+    return cluster.outcome

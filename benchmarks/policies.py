@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import get_args
 
 from bench import FLOW_JOIN_NOTE, machine
-from cluster import Outcome, Scenario, balance_factor, cluster, simulate
+from cluster import Cluster, Outcome, Scenario, balance_factor, simulate
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.progress import Progress, TaskID
@@ -103,10 +103,10 @@ def _overhead(scenario: Scenario, rounds: int, progress: Progress, task: TaskID)
     ratios, routing = [], []
     for round_ in range(rounds + 1):
         progress.update(task, description="overhead on uniform keys")
-        with cluster(scenario, "hash") as plain, cluster(scenario, "bala-join") as bala:
-            in_turn = (plain, bala) if round_ % 2 else (bala, plain)
-            for _ in zip(in_turn[0].run(), in_turn[1].run(), strict=True):
-                pass
+        plain, bala = Cluster(scenario, "hash"), Cluster(scenario, "bala-join")
+        in_turn = (plain, bala) if round_ % 2 else (bala, plain)
+        for _ in zip(in_turn[0].steps(), in_turn[1].steps(), strict=True):
+            pass
         if round_:
             total = sum(plain.outcome.busy)
             ratios.append(sum(bala.outcome.busy) / total - 1)
