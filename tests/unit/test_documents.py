@@ -153,6 +153,23 @@ def test_a_program_imports_what_there_is(block: Excerpt) -> None:
             exec(compile(ast.Module([node], []), str(block), "exec"), {})  # which raises where a name is missing
 
 
+def users_tests() -> list[Excerpt]:
+    return [block for block in blocks("python") if block.document.name == "library.md" and "def test_" in block.text]
+
+
+def test_a_users_test_is_shown() -> None:
+    assert users_tests()
+
+
+@pytest.mark.parametrize("block", users_tests(), ids=str)
+def test_a_users_test_that_is_shown_passes(block: Excerpt) -> None:
+    shown: dict[str, Any] = {}
+    exec(compile(block.text, str(block), "exec"), shown)
+    for name in [*shown]:
+        if name.startswith("test_"):
+            shown[name]()
+
+
 def slug(heading: str) -> str:
     """The anchor that GitHub makes of a heading."""
     words = re.sub(r"[^\w\s-]", "", heading.strip().lower())
