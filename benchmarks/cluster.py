@@ -161,6 +161,7 @@ class Cluster(Simulation):
             self.step(
                 {source: {side: [rows] for side, rows in tables.items()} for source, tables in enumerate(sources)}
             )
+            self.topics.forget()
             yield
 
     def policy(self, source: int, state: bytes | None) -> Policy:

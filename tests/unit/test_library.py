@@ -25,6 +25,7 @@ REQUIRED: dict[str, Any] = {"before": "5 min", "after": "0 s", "checkpoint": "/c
 PROGRAM = """\
 from balajoin import JoinSettings, Kafka, Output, Skew, Stream
 from balajoin.config.models import Metrics, Page, Run
+from balajoin.testing import LocalCluster, Row
 
 JoinSettings(before="10 min", after="0 s")
 JoinSettings(before="10 min", after="0 s", type="left", nodes=8, skew=Skew(half_life="2 min", keys=["a"]))
@@ -36,6 +37,7 @@ Output(topic="joined", delivery="at-least-once")
 Run(checkpoint="/c", trigger="5 s")
 Page(address="127.0.0.1:0")
 Metrics(address=None)
+LocalCluster(JoinSettings(before="1 s", after="0 s"), sources=2).feed(probe=[Row("a", time=1.5)])[0].build
 JoinSettings(before="10 min")  # wrong: after is missing
 JoinSettings(before="10 min", after="0 s", latenes="1 s")  # wrong: misspelt
 JoinSettings(before=600, after="0 s")  # wrong: a number without a unit
@@ -47,6 +49,8 @@ Stream(key="a")  # wrong: topic is missing
 Output(topic="joined", delivery="once")  # wrong: no such delivery
 Run(checkpoint="/c", trigger=5)  # wrong: a number without a unit
 Page(adress="127.0.0.1:0")  # wrong: misspelt
+Row("a")  # wrong: time is missing
+LocalCluster(JoinSettings(before="1 s", after="0 s")).idle(60)  # wrong: a number without a unit
 """
 
 

@@ -23,6 +23,11 @@ class Topics:
         self.read = len(self.written)
         return unread
 
+    def forget(self) -> None:
+        """Drops the records that have been read: many batches of many rows would fill the memory."""
+        del self.written[: self.read]
+        self.read = 0
+
     @property
     def drained(self) -> bool:
         return self.read == len(self.written)
