@@ -2,7 +2,8 @@
 
 All rows are in Kafka beforehand. Each run has a checkpoint and topics of its own and takes batches of a fixed size, as
 fast as it can; the first batches warm up and are not counted. With `--tree NAME=FOLDER` another checkout takes turns
-with this one on the same data: ratios are what to look at, absolute figures are this machine's.
+with this one on the same data, and with `--variant NAME:KEY=VALUE` this one with another setting of Spark's: ratios are
+what to look at, absolute figures are this machine's.
 """
 
 import argparse
@@ -15,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,7 +55,17 @@ topic = "{name}"
 checkpoint = "{folder}/checkpoint"
 cache_dir = "{folder}"
 trigger = "0 s"
+[spark]
+{spark}
 """
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A checkout, and settings of Spark's that it is run with."""
+
+    tree: Path
+    spark: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -95,18 +106,21 @@ class Figures:
 
 def main() -> None:
     options = _options()
-    trees = {"this": _HERE, **dict(options.tree)}
+    contenders = {"this": Contender(_HERE)}
+    contenders |= {name: Contender(folder) for name, folder in options.tree}
+    for name, setting in options.variant:
+        contenders[name] = Contender(_HERE, (*contenders.get(name, Contender(_HERE)).spark, setting))
     folder = Path(tempfile.mkdtemp(prefix="balajoin-bench-"))
     console = Console(width=120)
     try:
         with EmbeddedKafka(folder / "kafka", fetch("broker", default_cache(os.environ))) as broker:
             servers = Kafka(bootstrap_servers=broker.bootstrap_servers)
             for load in options.loads:
-                _fill(servers, load, options)
-                found: dict[str, list[Figures]] = {name: [] for name in trees}
+                fill(servers, load, options)
+                found: dict[str, list[Figures]] = {name: [] for name in contenders}
                 for round_ in range(options.rounds):
-                    for name in list(trees)[:: 1 if round_ % 2 == 0 else -1]:
-                        figures = _run(trees[name], f"{name}-{load}-{round_}", load, servers, folder, options)
+                    for name in list(contenders)[:: 1 if round_ % 2 == 0 else -1]:
+                        figures = _run(contenders[name], f"{name}-{load}-{round_}", load, servers, folder, options)
                         console.print(f"{load} {name} round {round_}: {figures}")
                         found[name].append(figures)
                 console.print(_table(load, found, options))
@@ -114,14 +128,18 @@ def main() -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _fill(servers: Kafka, load: str, options: argparse.Namespace) -> None:
+def fill(servers: Kafka, load: str, options: argparse.Namespace) -> None:
     create_topics(servers, f"probe-{load}", f"build-{load}")
     build = options.rows // 10
     preload(servers, f"build-{load}", build, build, None, options.span_ms, seed=0)
     preload(servers, f"probe-{load}", options.rows, build, EXPONENTS[load], options.span_ms, seed=1)
 
 
-def _run(tree: Path, name: str, load: str, servers: Kafka, folder: Path, options: argparse.Namespace) -> Figures:
+@contextmanager
+def service(
+    contender: Contender, name: str, load: str, servers: Kafka, folder: Path, options: argparse.Namespace
+) -> Iterator["subprocess.Popen[str]"]:
+    """`balajoin run` of a checkout, with topics and a checkpoint of its own."""
     sides = [f"{name}.{side}" for side in ("control", "replicas", "late", "dead-letter", "commits")]
     topics.create_missing(
         servers, {name: topics.Shape(PARTITIONS), **dict.fromkeys(sides, topics.Shape(PARTITIONS))}, 1
@@ -138,19 +156,27 @@ def _run(tree: Path, name: str, load: str, servers: Kafka, folder: Path, options
             policy=options.policy,
             value=f'value = "{options.value}"' if options.value else "",
             folder=own,
+            spark="\n".join(f'"{key}" = "{value}"' for key, value in contender.spark),
         )
     )
-    environment = {**os.environ, "PYTHONPATH": str(tree / "streaming")}
+    environment = {**os.environ, "PYTHONPATH": str(contender.tree / "streaming")}
     command = [sys.executable, "-m", "balajoin", "run", "-c", str(file)]
-    began = time.monotonic()
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as service:
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as running:
         try:
-            samples = list(_samples(service, options.rows * 11 // 10, options.batch))
-            memory = _worker_mb(service.pid)
+            yield running
         finally:
-            service.terminate()
-            service.communicate(timeout=120)
+            running.terminate()
+            running.communicate(timeout=120)
     shutil.rmtree(own, ignore_errors=True)
+
+
+def _run(
+    contender: Contender, name: str, load: str, servers: Kafka, folder: Path, options: argparse.Namespace
+) -> Figures:
+    began = time.monotonic()
+    with service(contender, name, load, servers, folder, options) as running:
+        samples = list(samples_of(running, options.rows * 11 // 10, options.batch))
+        memory = _worker_mb(running.pid)
     first = next(sample for sample in samples if sample.results)
     counted = samples[options.warm_up - 1 :]
     rows = sum(sample.rows for sample in counted[1:])
@@ -166,7 +192,7 @@ def _run(tree: Path, name: str, load: str, servers: Kafka, folder: Path, options
     )
 
 
-def _samples(service: "subprocess.Popen[str]", rows: int, batch: int) -> Iterator[Sample]:
+def samples_of(service: "subprocess.Popen[str]", rows: int, batch: int) -> Iterator[Sample]:
     """Up to the last full batch."""
     assert service.stderr is not None
     deadline = time.monotonic() + _PATIENCE_S
@@ -176,7 +202,7 @@ def _samples(service: "subprocess.Popen[str]", rows: int, batch: int) -> Iterato
             _, rows_in, results, _ = map(int, found.groups())
             seen += rows_in
             if rows_in:
-                yield Sample(time.monotonic(), rows_in, results, _cpu(service.pid))
+                yield Sample(time.monotonic(), rows_in, results, cpu_of(service.pid))
                 deadline = time.monotonic() + _PATIENCE_S
             if seen + batch > rows:
                 return
@@ -185,18 +211,18 @@ def _samples(service: "subprocess.Popen[str]", rows: int, batch: int) -> Iterato
     raise RuntimeError(f"the service ended with {service.wait()}")
 
 
-def _cpu(service: int) -> Cpu:
+def cpu_of(service: int) -> Cpu:
     seconds = {"java": 0.0, "python": 0.0}
-    for _, name, used in _family(service):
+    for _, name, used in family(service):
         seconds["java" if name.startswith("java") else "python"] += used
-    broker = sum(used for _, name, used in _family(os.getpid()) if name.startswith("java")) - seconds["java"]
+    broker = sum(used for _, name, used in family(os.getpid()) if name.startswith("java")) - seconds["java"]
     return Cpu(seconds["java"], seconds["python"], broker)
 
 
 def _worker_mb(service: int) -> float:
     """Private memory of all Python processes of the service."""
     total = 0
-    for pid, name, _ in _family(service):
+    for pid, name, _ in family(service):
         if not name.startswith("java"):
             with suppress(OSError):  # it has ended
                 text = Path(f"/proc/{pid}/smaps_rollup").read_text()
@@ -204,7 +230,7 @@ def _worker_mb(service: int) -> float:
     return total / 1024
 
 
-def _family(root: int) -> list[tuple[int, str, float]]:
+def family(root: int) -> list[tuple[int, str, float]]:
     """A process and all below it: number, name, and CPU seconds with those of children that have ended."""
     children: dict[int, list[int]] = {}
     found: dict[int, tuple[str, float]] = {}
@@ -257,6 +283,12 @@ def _tree(text: str) -> tuple[str, Path]:
     return name, Path(folder)
 
 
+def _variant(text: str) -> tuple[str, tuple[str, str]]:
+    name, _, setting = text.partition(":")
+    key, _, value = setting.partition("=")
+    return name, (key, value)
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=3_000_000, help="probe rows; a tenth as many build rows")
@@ -268,6 +300,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--policy", default="bala-join")
     parser.add_argument("--value", help="output.value; left out, the default JSON")
     parser.add_argument("--tree", type=_tree, action="append", default=[], metavar="NAME=FOLDER")
+    parser.add_argument("--variant", type=_variant, action="append", default=[], metavar="NAME:KEY=VALUE")
     return parser.parse_args()
 
 

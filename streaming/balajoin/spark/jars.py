@@ -37,7 +37,14 @@ def fetch(
     set_name: JarSet, cache: Path, *, notice: Notice = _log.info, environ: Mapping[str, str] = os.environ
 ) -> list[Path]:
     """The jars of a set. Only the first call needs Java and the network; `notice` hears of it before it waits."""
-    ivy_file = kafka_file(f"{set_name}.xml")
+    return fetch_listed(kafka_file(f"{set_name}.xml"), cache, notice=notice, environ=environ)
+
+
+def fetch_listed(
+    ivy_file: Path, cache: Path, *, notice: Notice = _log.info, environ: Mapping[str, str] = os.environ
+) -> list[Path]:
+    """The jars that an Ivy file lists, as `fetch` gives those of a set."""
+    set_name = ivy_file.stem
     version = hashlib.sha256(ivy_file.read_bytes()).hexdigest()[:12]
     folder = cache.absolute() / "jars" / f"{set_name}-{version}"
     if not folder.exists():
