@@ -20,7 +20,7 @@ _NODES, _SOURCES = "transformWithStateInPandasExec", "applyInPandasWithState"
 _VARIABLES = {"state"}
 
 InputName = Literal["probe", "build", "control", "replicas"]
-_INPUTS: tuple[InputName, ...] = get_args(InputName)
+INPUTS: tuple[InputName, ...] = get_args(InputName)
 
 Offsets = Mapping[str, Mapping[str, int]]
 """Of one input: topic, partition, and the first offset not read yet."""
@@ -99,7 +99,7 @@ def _offsets(log: str, location: str) -> dict[InputName, Offsets]:
     try:
         version, _, *inputs = log.split("\n")
         if version == "v1":
-            return dict(zip(_INPUTS, map(json.loads, inputs), strict=True))
+            return dict(zip(INPUTS, map(json.loads, inputs), strict=True))
     except ValueError:
         pass
     raise StateError(

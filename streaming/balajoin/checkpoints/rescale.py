@@ -23,14 +23,11 @@ from balajoin.errors import StateError
 from balajoin.kafka import topic_ids
 from balajoin.routing.state import SourceState
 from balajoin.spark.labels import node_labels
+from balajoin.spark.schemas import spark_schema
 from balajoin.spark.session import create_session
 from balajoin.spark.worker import settle
 
-_SCATTERED = "node bigint, old int, number bigint, block binary"
-_SCATTERED_SCHEMA = pa.schema(
-    [("node", pa.int64()), ("old", pa.int32()), ("number", pa.int64()), ("block", pa.binary())]
-)
-_GATHERED_SCHEMA = pa.schema([("node", pa.int64()), ("number", pa.int64()), ("block", pa.binary())])
+_SCATTERED = pa.schema([("node", pa.int64()), ("old", pa.int32()), ("number", pa.int64()), ("block", pa.binary())])
 
 Map = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -104,8 +101,8 @@ def _refuse_moved(spark: SparkSession, old: Checkpoint) -> None:
 def rehomed(states: DataFrame, change: Rescale) -> DataFrame:
     """Each new node is made in one task, the one that Spark will give its label to."""
     task = _Task(change, node_labels(change.spec.nodes))
-    scattered = states.mapInArrow(task.scatter(), _SCATTERED)
-    return scattered.repartition(change.spec.nodes, "node").mapInArrow(task.gather(), seed.SEEDED)
+    scattered = states.mapInArrow(task.scatter(), spark_schema(_SCATTERED))
+    return scattered.repartition(change.spec.nodes, "node").mapInArrow(task.gather(), spark_schema(seed.SEEDED))
 
 
 @dataclass(frozen=True)
@@ -120,7 +117,7 @@ class _Task:
                 parts = [
                     (self.labels[node], entry.node, entry.number, part) for node, part in self.change.scatter(entry)
                 ]
-                yield pa.record_batch([pa.array(column) for column in zip(*parts, strict=True)], _SCATTERED_SCHEMA)
+                yield pa.record_batch([pa.array(column) for column in zip(*parts, strict=True)], _SCATTERED)
 
         return scatter
 
@@ -130,6 +127,6 @@ class _Task:
             rows = [row for batch in batches for row in batch.to_pylist()]
             entries = [Entry(row["old"], row["number"], row["block"]) for row in rows]
             for number, block in self.change.gather(entries):
-                yield pa.record_batch([[rows[0]["node"]], [number], [block]], _GATHERED_SCHEMA)
+                yield pa.record_batch([[rows[0]["node"]], [number], [block]], seed.SEEDED)
 
         return gather

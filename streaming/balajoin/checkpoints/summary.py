@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ from balajoin.compute.pairs import PAIRS
 from balajoin.compute.state import HEAD, GuestKey, NodeState, Uncovered
 from balajoin.compute.store import with_shelf
 from balajoin.core.blocks import decode, longs
+from balajoin.core.envelope import Int, Long, schema_of
 from balajoin.core.event_time import BEGINNING
 from balajoin.core.hashing import homes
 from balajoin.core.messages import Lease
@@ -21,21 +22,9 @@ from balajoin.errors import BlockError, StateError
 from balajoin.routing import policies
 from balajoin.routing.policies import HotKey
 from balajoin.routing.state import SourceState
+from balajoin.spark.schemas import spark_schema
 from balajoin.spark.worker import settle
 
-DESCRIBED = "node int, shelf string, rows bigint, own bigint, size bigint, earliest bigint, latest bigint, note binary"
-_DESCRIBED_SCHEMA = pa.schema(
-    [
-        ("node", pa.int32()),
-        ("shelf", pa.string()),
-        ("rows", pa.int64()),
-        ("own", pa.int64()),
-        ("size", pa.int64()),
-        ("earliest", pa.int64()),
-        ("latest", pa.int64()),
-        ("note", pa.binary()),
-    ]
-)
 _SHOWN_KEY_BYTES = 64
 _SHOWN: dict[Shelf, tuple[bool, str | None]] = {
     "probe": (False, "probe"),
@@ -54,14 +43,17 @@ _SHOWN: dict[Shelf, tuple[bool, str | None]] = {
 class Described:
     """One entry of a node's state. The note is the head itself, or a key for some of the wanted hashes, in JSON."""
 
-    node: int
-    shelf: Shelf | Literal["owed"] | None
-    rows: int
-    own: int
-    size: int
-    earliest: int
-    latest: int
-    note: bytes
+    node: Int
+    shelf: Annotated[Shelf | Literal["owed"] | None, pa.string()]
+    rows: Long
+    own: Long
+    size: Long
+    earliest: Long
+    latest: Long
+    note: Annotated[bytes, pa.binary()]
+
+
+_DESCRIBED = schema_of(Described)
 
 
 @dataclass(frozen=True)
@@ -77,7 +69,7 @@ class Describer:
             settle()
             for batch in batches:
                 described = [vars(self.describe(**entry)) for entry in batch.to_pylist()]
-                yield pa.RecordBatch.from_pylist(described, _DESCRIBED_SCHEMA)
+                yield pa.RecordBatch.from_pylist(described, _DESCRIBED)
 
         return describe
 
@@ -155,7 +147,7 @@ class CheckpointSummary:
 def summary(checkpoint: Checkpoint) -> CheckpointSummary:
     sources = [source_summary(number, state) for number, state in sorted(checkpoint.sources.items())]
     describer = Describer(checkpoint.nodes, tuple({key.hash for source in sources for key in source.hot_keys}))
-    rows = checkpoint.states.mapInArrow(describer.as_function(), DESCRIBED).collect()
+    rows = checkpoint.states.mapInArrow(describer.as_function(), spark_schema(_DESCRIBED)).collect()
     entries = [Described(**{**row.asDict(), "note": bytes(row["note"])}) for row in rows]
     pins, nodes, keys = node_summaries(entries)
     return CheckpointSummary(

@@ -11,11 +11,13 @@ import old_states
 from balajoin.checkpoints.leftovers import Entry
 from balajoin.checkpoints.lock import sole_user
 from balajoin.checkpoints.rehome import Rescale
-from balajoin.checkpoints.seed import Seed
+from balajoin.checkpoints.seed import SEEDED, Manifest, Seed
+from balajoin.checkpoints.summary import Described
 from balajoin.compute.exchange import NodeInputs
 from balajoin.compute.node import Node
 from balajoin.compute.state import HEAD
 from balajoin.compute.store import with_shelf
+from balajoin.core.envelope import schema_of
 from balajoin.core.hashing import homes
 from balajoin.core.spec import JoinSpec
 from balajoin.errors import StateError
@@ -23,6 +25,7 @@ from balajoin.routing import policies
 from balajoin.routing.rule import PolicyName, SkewRule
 from balajoin.routing.source import Source
 from balajoin.routing.state import SourceState
+from balajoin.spark.schemas import spark_schema
 from strategies import Memory, results_of
 
 SECOND = 1_000_000
@@ -159,6 +162,27 @@ def test_reading_begins_where_it_stopped_and_at_the_beginning_of_new_partitions(
     with pytest.raises(StateError, match="made for a join that reads shows, not clicks"):
         seed.first_offsets("build", "clicks", partitions, "latest")
     assert Seed().first_offsets("probe", "clicks", partitions, "latest") == "latest"
+
+
+def test_a_manifest_keeps_its_bytes() -> None:
+    """Checkpoints that were rescaled earlier stay readable, also by the balajoin that wrote them."""
+    written = (
+        b'bala\xb7\xc7\xa6Z{"kind":"seed","version":1,"content":{"nodes":3,"offsets":{"probe":{"clicks":{"0":5,"1":7}},'
+        b'"build":{"shows":{"0":1}},"control":{"c":{"0":3}},"replicas":{"r":{"0":0}}},"owing":true,'
+        b'"sources":{"0":null,"1":null}},'
+        b'"raw":[[["sources","0"],"bytes",[3]],[["sources","1"],"bytes",[3]]]}\nonetwo'
+    )
+    manifest = Manifest.read(written)
+    assert (manifest.nodes, manifest.owing, manifest.sources) == (3, True, {0: b"one", 1: b"two"})
+    assert manifest.offsets["probe"] == {"clicks": {"0": 5, "1": 7}}
+    assert manifest.write() == written
+
+
+def test_schemas_of_rescaled_states_are_those_of_spark() -> None:
+    assert spark_schema(SEEDED).simpleString() == "struct<node:bigint,number:bigint,block:binary>"
+    assert spark_schema(schema_of(Described)).simpleString() == (
+        "struct<node:int,shelf:string,rows:bigint,own:bigint,size:bigint,earliest:bigint,latest:bigint,note:binary>"
+    )
 
 
 def test_a_checkpoint_has_one_user(tmp_path: Path) -> None:
