@@ -144,8 +144,8 @@ def test_a_broker_that_does_not_tell_is_warned_of(secured: SecuredBroker, caplog
     compaction.require_none(kafka, {"build": Stream(topic=topic)})
     (warning,) = caplog.messages
     assert warning == (
-        f"build.topic: the broker does not tell user {user} whether topic {topic} is compacted, which could cost "
-        "results (ask for the operation DescribeConfigs on it)"
+        f"build.topic: the broker does not tell user {user} whether topic {topic} is compacted; if it is, "
+        "results may be lost (ask for the operation DescribeConfigs on it)"
     )
     compaction.require_none(kafka, {"build": Stream(topic=topic, allow_compacted=True)})
     assert len(caplog.messages) == 1

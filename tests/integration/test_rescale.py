@@ -146,7 +146,7 @@ def test_what_cannot_be_rescaled_is_refused_in_one_line(
         change(spark, old, new, 2, settings(running), given)
     with pytest.raises(StateError, match=r"probe\.topic is 'other', but the checkpoint was made with"):
         change(spark, old, new, 3, settings(running), {**given, "probe.topic": "other"})
-    with pytest.raises(StateError, match="exists: name a place"):
+    with pytest.raises(StateError, match="exists: choose another place"):
         change(spark, old, str(tmp_path), 3, settings(running), given)
     with pytest.raises(StateError, match="there is no checkpoint at"):
         change(spark, str(tmp_path / "nowhere"), new, 3, settings(running), given)

@@ -1,4 +1,4 @@
-"""`balajoin rescale`: of a stopped join's checkpoint, one with another number of nodes."""
+"""`balajoin rescale`: makes a checkpoint with another number of nodes from that of a stopped join."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -33,7 +33,7 @@ Map = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def rescale(config: Config, nodes: int, to: str, *, file: str, cache: Path, verbose: bool) -> str:
-    """Writes the checkpoint; returns what to do with it."""
+    """Writes the new checkpoint, and returns a line that says how to use it."""
     checkpoint = config.run.checkpoint
     spark = create_session(
         master=config.run.master,
@@ -60,7 +60,7 @@ def change(
 ) -> None:
     target = Folder(spark, to)
     if target.exists():
-        raise StateError(f"{to} exists: name a place for the new checkpoint where nothing is, or delete that first")
+        raise StateError(f"{to} exists: choose another place for the new checkpoint, or delete this one first")
     old = reading.read(spark, location)
     _refuse_unfit(old, nodes, given)
     spec = replace(JoinSpec.of(settings, {**given, "join.nodes": nodes}, sources={}), nodes=nodes)
@@ -84,7 +84,7 @@ def _refuse_unfit(old: Checkpoint, nodes: int, given: dict[str, Any]) -> None:
     if old.unfinished is not None:
         raise StateError(
             f"the join with the checkpoint {old.location} was stopped within batch {old.unfinished}, or still runs: "
-            "start it, stop it with Ctrl-C or SIGTERM, which finish the batch, and rescale then"
+            "start it, stop it with Ctrl-C or SIGTERM, which finishes the batch, and then rescale"
         )
     for row in old.states.filter(f"number = {HEAD}").collect():
         state = NodeState.read(bytes(row["block"]))
@@ -93,13 +93,13 @@ def _refuse_unfit(old: Checkpoint, nodes: int, given: dict[str, Any]) -> None:
 
 
 def _refuse_moved(spark: SparkSession, old: Checkpoint) -> None:
-    """A lock tells that on one machine; here it shows wherever the join runs."""
+    """Notices a join that runs on any machine; a lock notices only one on this machine."""
     if Folder(spark, old.location).numbers("offsets")[-1] != old.batch:
-        raise StateError(f"the join with the checkpoint {old.location} still runs: stop it, and rescale then")
+        raise StateError(f"the join with the checkpoint {old.location} still runs: stop it, and then rescale")
 
 
 def rehomed(states: DataFrame, change: Rescale) -> DataFrame:
-    """Each new node is made in one task, the one that Spark will give its label to."""
+    """Builds each new node in one task: the task to which Spark assigns the node's label."""
     task = _Task(change, node_labels(change.spec.nodes))
     scattered = states.mapInArrow(task.scatter(), spark_schema(_SCATTERED))
     return scattered.repartition(change.spec.nodes, "node").mapInArrow(task.gather(), spark_schema(seed.SEEDED))

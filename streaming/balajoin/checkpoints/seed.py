@@ -140,7 +140,8 @@ def read(spark: SparkSession, checkpoint: str | None, nodes: int) -> Seed:
     manifest = _manifest(folder)
     if manifest.nodes != nodes:
         raise StateError(
-            f"join.nodes is {nodes}, but the checkpoint {checkpoint} was rescaled to {manifest.nodes}: set it to that"
+            f"join.nodes is {nodes}, but the checkpoint {checkpoint} was rescaled to {manifest.nodes} nodes: set it to "
+            f"{manifest.nodes}"
         )
     is_taken = bool(folder.numbers("commits"))
     return Seed(

@@ -1,4 +1,4 @@
-"""What a checkpoint holds, in figures: by node its rows and what it waits for, by source what its sketch knows."""
+"""A checkpoint in figures: the rows and open requests of each node, and the frequent keys of each source."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -36,12 +36,15 @@ _SHOWN: dict[Shelf, tuple[bool, str | None]] = {
     "met_probe": (False, None),
     "met_build": (False, None),
 }
-"""Whether rows of a shelf wait until it is known that they have no match, and what they count as; marks are no rows."""
+"""For each shelf: whether its rows wait until it is known that they have no match, and what they count as.
+
+Marks do not count as rows.
+"""
 
 
 @dataclass(frozen=True)
 class Described:
-    """One entry of a node's state. The note is the head itself, or a key for some of the wanted hashes, in JSON."""
+    """One entry of a node's state. `note` is the head itself, or JSON with a key for each wanted hash found."""
 
     node: Int
     shelf: Annotated[Shelf | Literal["owed"] | None, pa.string()]
@@ -58,11 +61,11 @@ _DESCRIBED = schema_of(Described)
 
 @dataclass(frozen=True)
 class Describer:
-    """Looks at blocks where Spark reads them: only figures travel."""
+    """Describes blocks where Spark reads them, so only figures travel to the driver."""
 
     nodes: int
     wanted: tuple[int, ...]
-    """Hashes of keys that somebody would like to see."""
+    """Hashes whose keys are to be shown."""
 
     def as_function(self) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
         def describe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -106,19 +109,19 @@ class NodeSummary:
     rows: dict[str, int] = field(
         default_factory=lambda: dict.fromkeys(("probe", "fragment", "build", "replicas", "waiting"), 0)
     )
-    """Build rows that other nodes are the home of are replicas; waiting are those of the rows that had met nobody."""
+    """`replicas` are build rows whose home is another node; `waiting` are all rows that have had no match yet."""
     owed: int = 0
-    """Results to hand out at the first start after a rescale."""
+    """Results to emit at the first start after a rescale."""
     blocks: int = 0
     bytes: int = 0
     oldest: int | None = None
     newest: int | None = None
     watermarks: dict[Side, int | None] = field(default_factory=lambda: dict.fromkeys(SIDES))
     leases: Mapping[Lease, int] = field(default_factory=dict)
-    """Up to which time the node forwards build rows, and to whom."""
+    """To which nodes this node forwards build rows, and up to which time."""
     holds: int = 0
     uncovered: Mapping[GuestKey, Uncovered] = field(default_factory=dict)
-    """Probe rows that wait for build rows of their home."""
+    """Probe rows that wait for build rows from their home."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +144,7 @@ class CheckpointSummary:
     nodes: list[NodeSummary]
     sources: list[SourceSummary]
     keys: dict[int, str]
-    """One key of each hash that is frequent somewhere, if any of its rows is stored."""
+    """For each frequent hash one of its keys, if a row of it is stored."""
 
 
 def summary(checkpoint: Checkpoint) -> CheckpointSummary:

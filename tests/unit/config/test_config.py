@@ -199,7 +199,7 @@ def test_a_full_file(tmp_path: Path) -> None:
         (9, "after = '0 s'\nnodes = true", "join.nodes", "whole number", "nodes = 4"),
         (9, "after = '0 s'\nnodes = 'many'", "join.nodes", "whole number", "nodes = 4"),
         (9, "after = '0 s'\npolicy = 'hashh'", "join.policy", "'hash'", 'policy = "bala-join"'),
-        (9, "after = '0 s'\npartitions = 4", "join.partitions", "unknown", "belongs into [topics]"),
+        (9, "after = '0 s'\npartitions = 4", "join.partitions", "unknown", "move it to [topics]"),
         (9, "after = '0 s'\nskew.treshold = 0.1", "join.skew.treshold", "unknown", "did you mean threshold"),
         (9, "after = '0 s'\nskew.threshold = 1.5", "join.skew.threshold", "below 1", "threshold = 0.01"),
         (9, "after = '0 s'\nskew.balance = 'x'", "join.skew.balance", "a number", "balance = 0.2"),
