@@ -1,4 +1,4 @@
-"""`balajoin state`, on a whole checkpoint that an older balajoin wrote."""
+"""`balajoin state`, on a complete checkpoint that an older balajoin wrote."""
 
 import json
 import shutil

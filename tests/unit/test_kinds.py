@@ -1,4 +1,4 @@
-"""Unit tests start no broker, Spark or browser, and integration tests are those that do."""
+"""Unit tests start no broker, Spark or browser; tests that do are integration tests."""
 
 import os
 import subprocess
@@ -24,4 +24,4 @@ def test_java_refuses_to_start_here(refusing_java: Path) -> None:
     told = subprocess.run([java, "-version"], capture_output=True, text=True)
     assert told.returncode == 1
     assert "must not start a JVM" in told.stderr
-    (refusing_java / "told").unlink()  # so that this test may have tried
+    (refusing_java / "told").unlink()  # otherwise this test itself would fail for starting Java

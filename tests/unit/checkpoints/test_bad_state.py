@@ -1,4 +1,4 @@
-"""Whatever stands in a checkpoint: it is gone on from, or refused in words."""
+"""Any content of a checkpoint is either used or refused with a message."""
 
 import json
 import tempfile
@@ -30,7 +30,7 @@ from strategies import SECOND, Memory, table
 
 
 def recoded(kind: str, data: bytes, change: Any) -> bytes:
-    """State after `change`, with a checksum that is right."""
+    """The state after `change`, with a correct checksum."""
     content = codec.decode(kind, json.loads(data[8:].partition(b"\n")[0])["version"], data)
     try:
         return codec.encode(kind, json.loads(data[8:].partition(b"\n")[0])["version"], change(content))

@@ -1,4 +1,4 @@
-"""The parts of a rescale that need neither Spark nor a broker. `test_cluster` rescales whole joins."""
+"""The parts of a rescale that need neither Spark nor a broker. `test_cluster` rescales complete joins."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ SECOND = 1_000_000
 
 
 def spec(nodes: int) -> JoinSpec:
-    """Of the join in `data/state-2`."""
+    """The spec of the join in `data/state-2`."""
     pins = {
         "join.type": "inner",
         "probe.topic": "probe",
@@ -62,7 +62,7 @@ def rescale(old: dict[int, dict[int, bytes]], batch: int, nodes: int) -> dict[in
 
 
 def stopped_after_a_batch(cache: Path) -> dict[int, dict[int, bytes]]:
-    """The kept join after one more batch, in which nothing came: today's balajoin notes what is on its way."""
+    """The join of `data/state-2` after one empty batch, in which today's balajoin notes the rows in flight."""
     states, _ = old_states.states(2)
     for number, state in states.items():
         durable = Memory({at: block for at, block in state.items() if at >= 0})
@@ -96,7 +96,7 @@ def rows_in(states: dict[int, dict[int, bytes]]) -> list[Any]:
 
 
 def test_results_that_were_on_their_way_are_handed_out_once(tmp_path: Path) -> None:
-    """Node 0 of the kept join has 13 guests, and none of the build rows of their key."""
+    """Node 0 of the join in `data/state-2` has 13 guests, and none of the build rows of their key."""
     old = stopped_after_a_batch(tmp_path / "old")
     new = rescale(old, 3, 3)
     handed_out = []
@@ -165,7 +165,7 @@ def test_reading_begins_where_it_stopped_and_at_the_beginning_of_new_partitions(
 
 
 def test_a_manifest_keeps_its_bytes() -> None:
-    """Checkpoints that were rescaled earlier stay readable, also by the balajoin that wrote them."""
+    """Checkpoints that were rescaled earlier stay readable, and older versions read those written now."""
     written = (
         b'bala\xb7\xc7\xa6Z{"kind":"seed","version":1,"content":{"nodes":3,"offsets":{"probe":{"clicks":{"0":5,"1":7}},'
         b'"build":{"shows":{"0":1}},"control":{"c":{"0":3}},"replicas":{"r":{"0":0}}},"owing":true,'

@@ -1,4 +1,4 @@
-"""Whatever stands in a configuration file: it is taken, or refused in words."""
+"""Any content of a configuration file is either accepted or refused with a message."""
 
 import json
 import tempfile
