@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 EXAMPLES ?= 5000
-# Debian packages, each by a program of it
+# Programs and the Debian packages that hold them: program=package
 TOOLS := promtool=prometheus docker-compose=docker-compose chromium=chromium chromedriver=chromium-driver
 
 .DEFAULT_GOAL := help
@@ -16,9 +16,9 @@ venv: $(STAMP)  ## Install everything into .venv
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "balajoin needs Python 3.11 or newer: run make PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@echo "installing into .venv (the first time a few minutes)"
+	@echo "installing into .venv (a few minutes the first time)"
 	@$(PYTHON) -m venv .venv \
-		|| { echo "no virtual environment in .venv: install your system's python3-venv package" >&2; exit 1; }
+		|| { echo "cannot create .venv: install your system's python3-venv package" >&2; exit 1; }
 	@$(BIN)/pip install --quiet --editable '.[dev]' \
 		|| { echo "pip could not install: check the network to your package index and run make again" >&2; exit 1; }
 	@touch $@
@@ -33,7 +33,7 @@ tools:  ## Install Debian's Prometheus, docker-compose and Chromium, which some 
 	[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 		|| { echo "not installed:$$missing; run make tools as root, on Debian or Ubuntu" >&2; exit 1; }; \
 	echo "installing$$missing"; export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1; \
-	apt-get update -qq && apt-get install -qq --no-install-recommends $$missing >/dev/null  # RUNLEVEL: starts nothing
+	apt-get update -qq && apt-get install -qq --no-install-recommends $$missing >/dev/null  # RUNLEVEL=1: packages start no service
 
 lint: $(STAMP)  ## Check style and types
 	@$(BIN)/ruff check
@@ -49,10 +49,10 @@ test: java lint $(if $(CI),tools)  ## Check style and types, then run all tests
 fuzz: $(STAMP)  ## Try bad files, records and state with many more examples (EXAMPLES=5000, some minutes)
 	@BALAJOIN_FUZZ=$(EXAMPLES) $(BIN)/pytest tests/unit/*/test_bad_*.py
 
-demo: java  ## Join two skewed streams in a broker of its own and watch it
+demo: java  ## Join two skewed streams on a local broker, and watch it
 	@$(BIN)/balajoin demo
 
-bench: java  ## Measure throughput against Spark's own join, state, and what each policy does to skew (an hour)
+bench: java  ## Run all benchmarks: throughput against Spark's own join, state, policies (an hour)
 	@$(BIN)/python benchmarks/service.py
 	@$(BIN)/python benchmarks/throughput.py
 	@$(BIN)/python benchmarks/sink.py

@@ -1,8 +1,8 @@
-"""What a batch takes that brings next to nothing: this join, its operators with nothing in them, Spark's own joins.
+"""The time of an almost empty batch: with this join, with its operators but no logic in them, and with Spark's joins.
 
 Run with `make bench`. A running query gets ten rows of each stream at a time. Times are Spark's own
-(`triggerExecution`), of the second half: the first one warms up the JVM's compiler. Every key comes once, for among ten
-keys each would be skewed.
+(`triggerExecution`), of the second half of the batches: the first half warms up the JVM's compiler. Every key comes
+once, because each of only ten keys would be skewed.
 """
 
 import re
@@ -43,7 +43,7 @@ def main() -> None:
 def _measure(
     spark: SparkSession, servers: Kafka, contender: Contender, done: Callable[[], None]
 ) -> tuple[float, float]:
-    """Milliseconds of a batch, and of all that its rows cause: Spark's join runs a second batch to expire state."""
+    """Milliseconds of a batch, and of all that its rows cause: Spark's join adds a batch to expire state."""
     contender.prepare(spark)
     suffix = re.sub(r"\W+", "-", contender.name.replace("*", "tuned"))
     probe, build = f"few-{suffix}", f"fewer-{suffix}"

@@ -1,4 +1,4 @@
-"""The operators of this join with nothing in them: what Spark itself takes for them is the least that a batch can."""
+"""The operators of this join with no logic in them: the time that Spark needs for them is a lower bound."""
 
 import sys
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import BinaryType, LongType, StructType
 
-cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import it
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import this module
 
 _PACKED = pa.schema([("block", pa.binary())])
 _ROUTED = "node bigint, block binary"

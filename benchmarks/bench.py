@@ -1,4 +1,4 @@
-"""A broker, a Spark session and topics with known contents: what every benchmark here stands on."""
+"""A broker, a Spark session and topics with known contents, for all benchmarks."""
 
 import os
 import platform
@@ -37,10 +37,10 @@ def kafka() -> Iterator[Kafka]:
 @contextmanager
 def session(conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
     usual = {
-        # Spark's default store keeps all its state in the heap, and fails on these loads with the default gigabyte.
+        # Spark's default store keeps all its state in the heap, and fails on these loads with the default of 1 GB.
         "spark.driver.memory": "4g",
-        # By default 100, which one query fits in, but not those of all contenders: with seven of them, Spark compiled
-        # up to ten classes of a query anew in every round.
+        # The default of 100 is enough for one query, but not for those of all contenders: with seven of them, Spark
+        # compiled up to ten classes of a query again in every round.
         "spark.sql.codegen.cache.maxEntries": "1000",
     }
     spark = create_session(
@@ -61,7 +61,7 @@ def create_topics(servers: Kafka, *names: str) -> None:
 
 
 def preload(servers: Kafka, topic: str, rows: int, keys: int, exponent: float | None, span_ms: int, seed: int) -> None:
-    """`rows` events over `span_ms` of event time; without an exponent every key comes in turn."""
+    """Sends `rows` events over `span_ms` of event time. Without an exponent the keys come in turn."""
     numbers = range(rows) if exponent is None else workload.zipf_keys(rows, keys, exponent, seed).tolist()
     events = (
         workload.Event(b"k%08d" % (number % keys), START_MS + at * span_ms // rows, VALUE)
@@ -90,9 +90,10 @@ def start_to_kafka(frame: DataFrame, options: Mapping[str, str], topic: str, fol
 
 
 def to_kafka(frame: DataFrame, options: Mapping[str, str], topic: str, folder: Path) -> StreamingQuery:
-    """Everything that is in the topics, to `topic`; returns when it is done.
+    """Runs the query on everything in the input topics, writes to `topic`, and returns when that is done.
 
-    Not by `availableNow`: that fixes the offsets of the control topics too, and would not read what batches publish.
+    Does not use `availableNow`, which also fixes the offsets of the control topics: records that batches publish there
+    would not be read.
     """
     query = start_to_kafka(frame, options, topic, folder)
     query.processAllAvailable()
@@ -101,7 +102,7 @@ def to_kafka(frame: DataFrame, options: Mapping[str, str], topic: str, folder: P
 
 
 def forget_finished_queries(spark: SparkSession) -> None:
-    """Spark keeps a query's state loaded for a minute after its end, and whoever runs next would pay for the memory."""
+    """Unloads the state that Spark keeps for a minute after a query's end: the next query would pay for the memory."""
     jvm: Any = spark._jvm
     getattr(jvm, "org.apache.spark.sql.execution.streaming.state.StateStore").stop()
     jvm.System.gc()

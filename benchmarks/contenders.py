@@ -1,8 +1,9 @@
-"""What is measured: this join, Spark's own stream-stream join on both state stores, and plain pass-through.
+"""The queries to compare: this join, Spark's own stream-stream join on both state stores, and plain pass-through.
 
-Spark's are measured as a user gets them, and once more with what balajoin sets for itself: Kafka client options, and on
-the session how checkpoints are written. What a session has for life is balajoin's in all rows: the size of sorted
-pages, and the local file system, which Spark's own checkpoint manager goes past but for RocksDB's files.
+Spark's queries are measured with Spark's defaults, and again with settings that balajoin uses itself: its Kafka client
+options and its way to write checkpoints. All rows share the settings that a session cannot change later, and these are
+balajoin's: the size of sorted pages, and the local file system, which Spark's own checkpoint manager uses for RocksDB's
+files only.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,7 +35,7 @@ class Workload:
     probe: str
     build: str
     rows_per_batch: int | None
-    """Of each topic; the same for every contender."""
+    """Rows of each topic in a batch; the same for every contender."""
     tuned: bool = True
 
     def records(self, spark: SparkSession, topic: str) -> DataFrame:
@@ -87,7 +88,7 @@ def joined(spark: SparkSession, load: Workload, cache: Path | None, policy: Poli
 def balajoin(
     spark: SparkSession, load: Workload, cache: Path | None = None, policy: PolicyName = "bala-join"
 ) -> DataFrame:
-    """The same records as Spark's join writes."""
+    """Writes the same records as Spark's join."""
     return joined(spark, load, cache, policy).select("key", F.expr(VALUE).alias("value"))
 
 
@@ -96,7 +97,7 @@ def balajoin_by_hash(spark: SparkSession, load: Workload) -> DataFrame:
 
 
 def balajoin_with_ids(spark: SparkSession, load: Workload) -> DataFrame:
-    """With the id of each result in a header."""
+    """Writes the id of each result into a header."""
     written = Output(topic="out", value=VALUE, id="header")
     return output.to_kafka_columns(joined(spark, load, None, "bala-join"), written)
 
@@ -128,7 +129,7 @@ class Contender:
     tuned: bool
 
     def prepare(self, spark: SparkSession) -> None:
-        """Makes the session its own, with nothing left of the one before."""
+        """Sets the session up for this contender, and unloads the state of the one before."""
         forget_finished_queries(spark)
         for name, value in self.conf.items():
             spark.conf.set(name, value)

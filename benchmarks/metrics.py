@@ -1,8 +1,8 @@
-"""What metrics cost: the same join with and without them, in turns, while somebody scrapes them every second.
+"""The cost of metrics: the same join with and without them, in turns, with a scrape every second.
 
-Run with `make bench`. Two figures: rows per second of both, which shows the noise of the machine more than the metrics;
-and the CPU time of the driver's own Python process, where metrics are added up and served, as a share of all that the
-run could have used. Counting itself is part of every operator, with metrics or without.
+Run with `make bench`. It prints two figures. Rows per second, with and without, show the noise of the machine more than
+the metrics. The CPU time of the driver's Python process, which adds metrics up and serves them, is given as a share of
+all CPU time that the run could have used. Operators count in both cases.
 """
 
 import argparse
@@ -34,7 +34,7 @@ _SCRAPE_EVERY_S = 1.0
 
 
 @dataclass(frozen=True)
-class Run:
+class MeteredRun:
     seconds: float
     driver_cpu_s: float
 
@@ -42,7 +42,7 @@ class Run:
 def main() -> None:
     options = _options()
     rows = options.probe + options.build
-    runs: dict[bool, list[Run]] = {True: [], False: []}
+    runs: dict[bool, list[MeteredRun]] = {True: [], False: []}
     console = Console(width=110)
     with kafka() as servers, session() as spark, Progress(console=console, transient=True) as progress:
         create_topics(servers, "probe", "build", "out", "dead", "late", "control", "replicas")
@@ -52,7 +52,7 @@ def main() -> None:
         for round_ in range(options.rounds + 1):
             for watched in (True, False) if round_ % 2 else (False, True):
                 run = _measure(spark, servers, options.rows_per_batch, watched)
-                if round_:  # the first warms up
+                if round_:  # the first round warms up
                     runs[watched].append(run)
                 progress.advance(task)
     console.print(_table(runs, rows))
@@ -63,7 +63,7 @@ def main() -> None:
     console.print(f"{rows:,} rows, {NODES} nodes, {PARTITIONS} sources, a scrape a second; {machine()}")
 
 
-def _measure(spark: SparkSession, servers: Kafka, rows_per_batch: int, watched: bool) -> Run:
+def _measure(spark: SparkSession, servers: Kafka, rows_per_batch: int, watched: bool) -> MeteredRun:
     given = settings(rows_per_batch)
     probe, build = Stream(topic="probe"), Stream(topic="build")
     with checkpoint() as folder, ExitStack() as watching:
@@ -83,14 +83,14 @@ def _measure(spark: SparkSession, servers: Kafka, rows_per_batch: int, watched: 
             watching.enter_context(_scraped(exporter.url))
             watching.enter_context(follow(running, metrics))
         running.processAllAvailable()
-        run = Run(time.perf_counter() - began, time.process_time() - cpu)
+        run = MeteredRun(time.perf_counter() - began, time.process_time() - cpu)
         running.stop()
     return run
 
 
 @contextmanager
 def _scraped(url: str) -> Iterator[None]:
-    """The scraper's own work counts too, which flatters nobody."""
+    """Scrapes in this process, so the scraper's own CPU time counts as a cost of metrics."""
     ending = threading.Event()
 
     def scrape() -> None:
@@ -107,7 +107,7 @@ def _scraped(url: str) -> Iterator[None]:
         thread.join()
 
 
-def _table(runs: dict[bool, list[Run]], rows: int) -> Table:
+def _table(runs: dict[bool, list[MeteredRun]], rows: int) -> Table:
     table = Table(title="Zipf(1.25) keys", title_justify="left")
     for column in ("", "rows/s", "seconds", "from - to", "driver's CPU seconds"):
         table.add_column(column, justify="right" if column else "left")
@@ -129,7 +129,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--probe", type=int, default=1_000_000)
     parser.add_argument("--build", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--rows-per-batch", type=int, default=100_000, help="of each topic")
+    parser.add_argument("--rows-per-batch", type=int, default=100_000, help="rows of each topic in a batch")
     return parser.parse_args()
 
 

@@ -1,7 +1,7 @@
-"""Rows a second that one core routes: the sketch alone, all of Bala-Join and every policy, against plain hashing.
+"""Rows per second that one core routes: the sketch alone, all of Bala-Join and every policy, against plain hashing.
 
-Run with `python benchmarks/routing.py`; needs neither Kafka nor Spark. Times are CPU time, the best of a few runs in
-turn, so that other work on the machine counts little; the ratios are of one and the same run.
+Run with `python benchmarks/routing.py`; it needs neither Kafka nor Spark. Each time is the least CPU time of a few
+runs, in turns, so other work on the machine counts little. Each ratio is of times from the same runs.
 """
 
 import argparse
@@ -88,7 +88,7 @@ def _state(hashes: NDArray[np.int64], nodes: int) -> str:
 
 
 def _seconds(hashes: NDArray[np.int64], *routes: Route) -> list[float]:
-    """CPU seconds of each, the best of a few runs in turn, after one that compiles."""
+    """The least CPU seconds of each route in a few runs, in turns, after a run that compiles."""
     for route in routes:
         route(hashes[:_BATCH_ROWS])
     times = [[_once(hashes, route) for route in routes] for _ in range(_RUNS)]

@@ -1,9 +1,9 @@
-"""The service as a user starts it: `balajoin run`, exactly once, defaults; rows a second and CPU time a million rows.
+"""The service as a user starts it, `balajoin run` with its defaults: rows per second, and CPU time per million rows.
 
-All rows are in Kafka beforehand. Each run has a checkpoint and topics of its own and takes batches of a fixed size, as
-fast as it can; the first batches warm up and are not counted. With `--tree NAME=FOLDER` another checkout takes turns
-with this one on the same data, and with `--variant NAME:KEY=VALUE` this one with another setting of Spark's: ratios are
-what to look at, absolute figures are this machine's.
+Delivery is exactly once. All rows are in Kafka beforehand. Each run has a checkpoint and topics of its own and takes
+batches of a fixed size as fast as it can. The first batches warm up and are not counted. With `--tree NAME=FOLDER`
+another checkout takes turns with this one on the same data, and with `--variant NAME:KEY=VALUE` this one with another
+setting of Spark's. Compare ratios: absolute figures depend on the machine.
 """
 
 import argparse
@@ -82,7 +82,7 @@ class Cpu:
 
 @dataclass(frozen=True)
 class Sample:
-    """At the end of a batch."""
+    """What was measured at the end of a batch."""
 
     at: float
     rows: int
@@ -193,7 +193,7 @@ def _run(
 
 
 def samples_of(service: "subprocess.Popen[str]", rows: int, batch: int) -> Iterator[Sample]:
-    """Up to the last full batch."""
+    """Yields a sample for each batch, up to the last full one."""
     assert service.stderr is not None
     deadline = time.monotonic() + _PATIENCE_S
     seen = 0
@@ -207,7 +207,7 @@ def samples_of(service: "subprocess.Popen[str]", rows: int, batch: int) -> Itera
             if seen + batch > rows:
                 return
         if time.monotonic() > deadline:
-            raise TimeoutError("the service made no batch")
+            raise TimeoutError("the service finished no batch in time")
     raise RuntimeError(f"the service ended with {service.wait()}")
 
 
@@ -224,14 +224,14 @@ def _worker_mb(service: int) -> float:
     total = 0
     for pid, name, _ in family(service):
         if not name.startswith("java"):
-            with suppress(OSError):  # it has ended
+            with suppress(OSError):  # the process has ended
                 text = Path(f"/proc/{pid}/smaps_rollup").read_text()
                 total += sum(int(kb) for kb in re.findall(r"Private_(?:Clean|Dirty):\s+(\d+)", text))
     return total / 1024
 
 
 def family(root: int) -> list[tuple[int, str, float]]:
-    """A process and all below it: number, name, and CPU seconds with those of children that have ended."""
+    """A process and its descendants: id, name, and CPU seconds, including those of children that have ended."""
     children: dict[int, list[int]] = {}
     found: dict[int, tuple[str, float]] = {}
     for place in Path("/proc").glob("[0-9]*/stat"):
@@ -279,7 +279,7 @@ def _table(load: str, found: dict[str, list[Figures]], options: argparse.Namespa
 def _tree(text: str) -> tuple[str, Path]:
     name, _, folder = text.partition("=")
     if not (Path(folder) / "streaming" / "balajoin").is_dir():
-        raise argparse.ArgumentTypeError(f"{folder} is no checkout of balajoin")
+        raise argparse.ArgumentTypeError(f"{folder} is not a checkout of balajoin")
     return name, Path(folder)
 
 
@@ -295,10 +295,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=600_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--warm-up", type=int, default=2, help="batches that are not counted")
-    parser.add_argument("--span-ms", type=int, default=600_000, help="of event time")
+    parser.add_argument("--span-ms", type=int, default=600_000, help="event time that the rows span")
     parser.add_argument("--loads", nargs="+", choices=EXPONENTS, default=list(EXPONENTS))
     parser.add_argument("--policy", default="bala-join")
-    parser.add_argument("--value", help="output.value; left out, the default JSON")
+    parser.add_argument("--value", help="output.value (default: JSON)")
     parser.add_argument("--tree", type=_tree, action="append", default=[], metavar="NAME=FOLDER")
     parser.add_argument("--variant", type=_variant, action="append", default=[], metavar="NAME:KEY=VALUE")
     return parser.parse_args()

@@ -1,8 +1,8 @@
-"""What exactly once costs: Spark's Kafka sink and the transactional one, behind the join and behind a plain copy.
+"""The cost of exactly-once delivery: Spark's Kafka sink and the transactional one, after the join and after a copy.
 
-All rows are in Kafka beforehand, and one batch takes them all; then comes the time of batches of a few rows, where what
-a transaction costs by itself shows. The first round warms up and is not counted; then the sinks take turns, back and
-forth, and the median counts. Ratios are what to look at: absolute figures are this machine's.
+All rows are in Kafka beforehand, and one batch takes them all. Then batches of a few rows show the fixed cost of a
+transaction. The first round warms up and is not counted. Then the sinks take turns, back and forth, and the median
+counts. Compare ratios: absolute figures depend on the machine.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def joined(spark: SparkSession, servers: Kafka) -> DataFrame:
 
 
 def copied(spark: SparkSession, servers: Kafka) -> DataFrame:
-    """A partition of the topic in the place of a node."""
+    """Copies the probe topic: each of its partitions takes the place of a node."""
     return (
         spark.readStream.format("kafka")
         .options(**spark_reader_options(servers))
@@ -91,7 +91,7 @@ class _Measure:
         self._small_batches = small_batches
 
     def __call__(self, start: Start) -> tuple[float, float]:
-        """Seconds for everything that is in the topics, and milliseconds for a small batch after it."""
+        """Seconds for all rows in the topics, and milliseconds for a small batch after that."""
         with checkpoint() as folder:
             frame = self._make(self._spark, self._servers)
             began = time.perf_counter()

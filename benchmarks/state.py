@@ -1,6 +1,6 @@
-"""What stored rows cost: batch time with much and with little state, memory and disk per row.
+"""The cost of stored rows: batch time with much and with little state, and memory and disk per row.
 
-Run with `make bench`. Batch times are Spark's own (`triggerExecution`), medians without the first batch of a start.
+Run with `make bench`. Batch times are medians of Spark's own (`triggerExecution`), without the first batch of a start.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def main() -> None:
         task = progress.add_task("", total=len(sizes))
         table = Table("stored rows", "batch of 100,000 rows", "state on disk", "local files", "workers' memory")
         times = []
-        _with_state(spark, servers, sizes[0], "warm-up")  # whoever comes first would pay for the JVM's compiler
+        _with_state(spark, servers, sizes[0], "warm-up")  # the first run would pay for the JVM's compiler
         for size in sizes:
             progress.update(task, description=f"batches on {size:,} stored rows")
             row, seconds = _with_state(spark, servers, size, str(size))
@@ -91,7 +91,12 @@ def _per_row(size: int, rows: int) -> str:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=10_000_000, help="the larger state; the smaller is a tenth of it")
+    parser.add_argument(
+        "--rows",
+        type=int,
+        default=10_000_000,
+        help="rows of the larger state; the smaller has a tenth (default: %(default)s)",
+    )
     return parser.parse_args()
 
 

@@ -1,11 +1,10 @@
 """Rows per second, Kafka to Kafka: this join, Spark's own joins and plain pass-through, in one run.
 
 Run with `make bench`. All rows are in Kafka beforehand; a contender reads, joins and writes them all. The first rounds
-warm up and are not counted: a stream runs for long, and then the JVM has compiled what it runs. In the third round its
-compilers still take 2.4 s of CPU of balajoin's time and 2.2 of Spark's default store's, from the sixth on 1.1 and 0.4;
-the table tells what is left of it. Contenders take turns, back and forth, so that a slow minute of the machine hits
-them all and none always comes after the same one, and the median counts. Ratios are what to look at: absolute figures
-are this machine's.
+warm up and are not counted: a stream runs for long, so the JVM has compiled its code. In the third round the compilers
+still take 2.4 s of CPU in balajoin's run and 2.2 s in that of Spark's default store, from the sixth on 1.1 and 0.4; the
+table shows the rest. Contenders take turns, back and forth, so that a slow minute of the machine hits them all and none
+always follows the same one. The median counts. Compare ratios: absolute figures depend on the machine.
 """
 
 import argparse
@@ -29,10 +28,10 @@ _TOPICS = {name: f"probe-{number}" for number, name in enumerate(_DISTRIBUTIONS)
 
 
 @dataclass(frozen=True)
-class Run:
+class TimedRun:
     seconds: float
     compiling: float
-    """Of the JVM's compilers' time, how much went by meanwhile."""
+    """Seconds that the JVM's compilers worked during the run."""
 
 
 def main() -> None:
@@ -49,7 +48,7 @@ def main() -> None:
         task = progress.add_task("measuring", total=len(loads) * (_WARM_UPS + options.rounds) * len(contenders))
         for name in loads:
             load = Workload(servers, _TOPICS[name], "build", options.rows_per_batch)
-            runs: dict[str, list[Run]] = {contender.name: [] for contender in contenders}
+            runs: dict[str, list[TimedRun]] = {contender.name: [] for contender in contenders}
             for round_ in range(_WARM_UPS + options.rounds):
                 for contender in contenders if round_ % 2 else reversed(contenders):
                     progress.update(task, description=f"{name}: {contender.name}")
@@ -62,7 +61,7 @@ def main() -> None:
     console.print(f"{options.probe:,} probe and {options.build:,} build rows; {machine()}")
 
 
-def _measure(spark: SparkSession, contender: Contender, load: Workload) -> Run:
+def _measure(spark: SparkSession, contender: Contender, load: Workload) -> TimedRun:
     contender.prepare(spark)
     jvm: Any = spark._jvm
     compilers = jvm.java.lang.management.ManagementFactory.getCompilationMXBean()
@@ -71,10 +70,10 @@ def _measure(spark: SparkSession, contender: Contender, load: Workload) -> Run:
         compiled_ms, started = compilers.getTotalCompilationTime(), time.perf_counter()
         to_kafka(frame, writer_options(load.kafka, contender.tuned), "out", folder)
         seconds = time.perf_counter() - started
-        return Run(seconds, (compilers.getTotalCompilationTime() - compiled_ms) / 1000)
+        return TimedRun(seconds, (compilers.getTotalCompilationTime() - compiled_ms) / 1000)
 
 
-def _table(title: str, runs: dict[str, list[Run]], rows: int) -> Table:
+def _table(title: str, runs: dict[str, list[TimedRun]], rows: int) -> Table:
     seconds = {name: [run.seconds for run in of_one] for name, of_one in runs.items()}
     medians = {name: statistics.median(times) for name, times in seconds.items()}
     ours, limit = medians.get("balajoin"), medians.get("pass-through")
@@ -107,9 +106,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--probe", type=int, default=1_000_000)
     parser.add_argument("--build", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--rows-per-batch", type=int, default=None, help="of each topic (default: all in one batch)")
-    parser.add_argument("--keys", choices=list(_TOPICS), action="append", help="one of the loads (default: each)")
-    parser.add_argument("--only", default="", help="those contenders whose name holds this, such as balajoin")
+    parser.add_argument("--rows-per-batch", type=int, default=None, help="rows of each topic in a batch (default: all)")
+    parser.add_argument("--keys", choices=list(_TOPICS), action="append", help="a load to measure (default: all)")
+    parser.add_argument("--only", default="", help="measure only contenders whose name contains this")
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""Made-up clicks and shows, for examples/join.toml: a few users click far more often than others.
+"""Sends made-up clicks and shows for examples/join.toml: a few users click far more often than others.
 
 python examples/produce.py --servers localhost:9092 --rate 2000      # until Ctrl-C
 """
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def events(name: str, users: int, skew: float, rate: float) -> Iterator[Event]:
-    """At a steady rate, for ever. The k-th most active user has a share of 1/k^skew."""
+    """Yields events for ever, at a steady rate. The k-th most active user has a share ∝ 1/k^skew."""
     began = time.monotonic()
     for number, user in enumerate(_users(users, skew)):
         wait_s = began + number / rate - time.monotonic()
@@ -52,10 +52,12 @@ def _users(users: int, skew: float) -> Iterator[int]:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--servers", default="localhost:9092", help="Kafka's bootstrap servers (default: %(default)s)")
-    parser.add_argument("--rate", type=float, default=2000, help="clicks a second, ten for each show (default: 2000)")
-    parser.add_argument("--users", type=int, default=5000, help="(default: %(default)s)")
+    parser.add_argument(
+        "--rate", type=float, default=2000, help="clicks per second; a tenth as many shows (default: 2000)"
+    )
+    parser.add_argument("--users", type=int, default=5000, help="number of users (default: %(default)s)")
     parser.add_argument("--skew", type=float, default=1.25, help="Zipf exponent of the clicks (default: %(default)s)")
-    parser.add_argument("--partitions", type=int, default=4, help="of both topics (default: %(default)s)")
+    parser.add_argument("--partitions", type=int, default=4, help="partitions of each topic (default: %(default)s)")
     return parser.parse_args()
 
 

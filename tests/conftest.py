@@ -1,4 +1,4 @@
-"""A broker, topics and a Spark session for whoever asks. Imports are inside, so that pure tests start at once."""
+"""Fixtures: a broker, topics and a Spark session. They import inside functions, so that pure tests start at once."""
 
 import logging
 import os
@@ -28,17 +28,17 @@ if fuzzed := os.environ.get("BALAJOIN_FUZZ"):
     settings.register_profile("fuzz", settings.get_profile("local"), max_examples=int(fuzzed))
     settings.load_profile("fuzz")
 
-# For Spark here and in the services that tests start. Short queries on little data never earn back what the JVM's
-# second compiler and its parallel collector cost: a start and 25 almost empty batches take 65 s instead of 92.
+# For Spark in this process and in the services that tests start. Queries here are too short to profit from the JVM's
+# second compiler and parallel collector: without them, a start and 25 almost empty batches take 65 s instead of 92.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 _VISIBLE_WITHIN_S = 10
 
-# Tests that start a broker, Spark or a browser in another way have the marker themselves.
+# Tests that start a broker, Spark or a browser without these fixtures set the marker themselves.
 MARKER_BY_FIXTURE = {"broker": "broker", "secured": "broker", "spark": "spark", "chromium": "browser"}
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest chooses by `-m`
+@pytest.hookimpl(tryfirst=True)  # before pytest selects tests by `-m`
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def untouched_logging(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests of the command line, which sets up how the process logs."""
+    """Restores the process's logging after a test of the command line, which changes it."""
     for name in (None, "balajoin"):
         logger = logging.getLogger(name)
         monkeypatch.setattr(logger, "handlers", list(logger.handlers))
@@ -135,7 +135,7 @@ def pipeline(
 
 @pytest.fixture(scope="session")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SecuredBroker"]:
-    """A broker that wants TLS and a login, and has an authorizer."""
+    """A broker that requires TLS, a login and ACLs."""
     from secured import secured_broker
 
     with secured_broker(tmp_path_factory.mktemp("secured")) as running:

@@ -1,4 +1,4 @@
-"""TLS, logins and ACLs on a real broker, for every client that the project starts; and where secrets do not show."""
+"""TLS, logins and ACLs on a real broker, for every client of the project. Secrets show nowhere."""
 
 import json
 import os
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
 PRINCIPALS = ("`balajoin topics`", "the service", "`balajoin control tail`")
-PASSWORD = "s3cretPassw0rdXyz"  # looks the same however it is quoted
-SALT = "grainsOfSalt"  # of a file, under a name that says nothing
+PASSWORD = "s3cretPassw0rdXyz"  # the same with any kind of quoting
+SALT = "grainsOfSalt"  # comes from a file whose name does not tell that it is a secret
 _PATIENCE_S = 120
 
 CONFIG = """\
@@ -76,12 +76,12 @@ partitions = 2
 
 
 def documented(config: Config) -> dict[str, list[Acl]]:
-    """The table of docs/operations.md, by principal, with the names that this configuration has."""
+    """The ACLs in the table of docs/operations.md by principal, with the topics of this configuration."""
     section = OPERATIONS.read_text().partition("## Access")[2].partition("\n## ")[0]
     found: dict[str, list[Acl]] = defaultdict(list)
     principal = ""
     for first, named, operations in re.findall(r"^\|(.*)\|(.*)\|(.*)\|$", section, re.M)[2:]:
-        if first.strip() and "…" not in first:  # which goes on with the one before
+        if first.strip() and "…" not in first:  # a row with "…" continues the principal before
             principal = first.strip()
         names = list(config.topics_by_setting) if named.strip() == "all of them" else re.findall(r"`(.+?)`", named)
         for name, operation in product(names, operations.split(",")):
@@ -93,8 +93,8 @@ def documented(config: Config) -> dict[str, list[Acl]]:
 
 
 @dataclass
-class Place:
-    """Topics with a name of their own on the secured broker, and files that speak of them."""
+class SecuredJoin:
+    """A join with its own topics on the secured broker, and its configuration files."""
 
     secured: SecuredBroker
     folder: Path
@@ -103,7 +103,7 @@ class Place:
 
     @property
     def servers(self) -> str:
-        """Where no rights are asked for."""
+        """The listener that requires no rights."""
         return self.secured.broker.internal_servers
 
     def file(self, user: str) -> Path:
@@ -137,8 +137,8 @@ def fresh(prefix: str) -> str:
 
 
 @pytest.fixture
-def place(secured: SecuredBroker, tmp_path: Path) -> Place:
-    return Place(secured, tmp_path, fresh("join"))
+def place(secured: SecuredBroker, tmp_path: Path) -> SecuredJoin:
+    return SecuredJoin(secured, tmp_path, fresh("join"))
 
 
 def at(seconds: float) -> bytes:
@@ -148,12 +148,12 @@ def at(seconds: float) -> bytes:
 def wait_for(what: str, done: Callable[[], object], alive: Callable[[], object] = lambda: True) -> None:
     deadline = time.monotonic() + _PATIENCE_S
     while not done():
-        assert alive(), f"it ended before {what}"
+        assert alive(), f"the process ended before {what}"
         assert time.monotonic() < deadline, f"no {what}"
         time.sleep(0.3)
 
 
-def test_the_documented_rights_are_those_that_are_asked_for(place: Place) -> None:
+def test_the_documented_rights_are_those_that_are_asked_for(place: SecuredJoin) -> None:
     config = place.config("me")
     for principal, needed in (("the service", rights.OF_SERVICE), ("`balajoin control tail`", rights.OF_TAIL)):
         acls = {Acl(each, "topic", config.topics_by_setting[name]) for name in needed for each in needed[name]}
@@ -161,7 +161,7 @@ def test_the_documented_rights_are_those_that_are_asked_for(place: Place) -> Non
 
 
 @pytest.mark.spark
-def test_every_command_works_with_exactly_the_documented_rights_and_shows_no_secret(place: Place) -> None:
+def test_every_command_works_with_exactly_the_documented_rights_and_shows_no_secret(place: SecuredJoin) -> None:
     (port,) = free_ports(1)
     salt = place.folder / "salt"
     salt.write_text(SALT)
@@ -219,7 +219,7 @@ spark.odd = "${{file:{salt}}}"
 
 
 def pages(port: int) -> dict[str, str]:
-    """What Spark's own pages show of settings and plans, and what its REST API tells."""
+    """Spark's web pages with settings and plans, and the answers of its REST API."""
 
     def read(path: str) -> str:
         with urlopen(f"http://127.0.0.1:{port}{path}") as answer:
@@ -245,9 +245,9 @@ def pages(port: int) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def shared(secured: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """With topics, for tests that only ask."""
-    place = Place(secured, tmp_path_factory.mktemp("shared"), fresh("join"))
+def shared(secured: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> SecuredJoin:
+    """A join whose topics exist, for tests that change nothing."""
+    place = SecuredJoin(secured, tmp_path_factory.mktemp("shared"), fresh("join"))
     place.create_topics()
     return place
 
@@ -256,7 +256,7 @@ def shared(secured: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> 
     ("setting", "operation"),
     [(name, each) for name, operations in rights.OF_SERVICE.items() for each in operations if each != "Describe"],
 )
-def test_a_missing_right_is_named(shared: Place, setting: str, operation: str) -> None:
+def test_a_missing_right_is_named(shared: SecuredJoin, setting: str, operation: str) -> None:
     everything_needed = documented(shared.config("me"))["the service"]
     topic = shared.config("me").topics_by_setting[setting]
     user = shared.new_user(acl for acl in everything_needed if (acl.operation, acl.name) != (operation, topic))
@@ -271,7 +271,7 @@ def test_a_missing_right_is_named(shared: Place, setting: str, operation: str) -
     assert str(problem) == f"{setting}: user {user} may not {operation} topic {topic} (ask for that ACL)"
 
 
-def test_a_topic_that_may_not_be_seen_is_not_taken_for_a_missing_one(shared: Place) -> None:
+def test_a_topic_that_may_not_be_seen_is_not_taken_for_a_missing_one(shared: SecuredJoin) -> None:
     everything_needed = documented(shared.config("me"))["the service"]
     hidden = shared.config("me").output.topic
     user = shared.new_user(acl for acl in everything_needed if acl.name != hidden)
@@ -284,14 +284,14 @@ def test_a_topic_that_may_not_be_seen_is_not_taken_for_a_missing_one(shared: Pla
 
 
 @pytest.mark.parametrize("lacking", ["Describe", "Create"])
-def test_who_may_not_create_topics_is_told_so(place: Place, lacking: str) -> None:
+def test_who_may_not_create_topics_is_told_so(place: SecuredJoin, lacking: str) -> None:
     acls = documented(place.config("me"))["`balajoin topics`"]
     config = place.config(place.new_user(acl for acl in acls if acl.operation != lacking))
     with pytest.raises(KafkaError, match=rf"{lacking} (on it|topic {place.name}\.clicks)"):
         topics.create_missing(config.kafka, topics.shapes(config), 1)
 
 
-def test_the_tail_says_which_right_it_lacks(shared: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_tail_says_which_right_it_lacks(shared: SecuredJoin, capsys: pytest.CaptureFixture[str]) -> None:
     acls = documented(shared.config("me"))["`balajoin control tail`"]
     config = shared.config(shared.new_user(acl for acl in acls if acl.operation == "Describe"))
     with pytest.raises(KafkaError, match=rf"Read on topic {config.join.control_topic} \(join.control_topic\), Read on"):
@@ -308,7 +308,7 @@ def test_the_tail_says_which_right_it_lacks(shared: Place, capsys: pytest.Captur
     ],
 )
 def test_a_right_that_is_taken_away_while_the_service_runs_is_named(
-    place: Place, spark: "SparkSession", setting: str, operation: str
+    place: SecuredJoin, spark: "SparkSession", setting: str, operation: str
 ) -> None:
     from pyspark.errors import StreamingQueryException
 
@@ -337,7 +337,7 @@ def test_a_right_that_is_taken_away_while_the_service_runs_is_named(
         query.stop()
 
 
-def test_a_user_who_may_not_use_transactional_ids_is_told_so(place: Place, spark: "SparkSession") -> None:
+def test_a_user_who_may_not_use_transactional_ids_is_told_so(place: SecuredJoin, spark: "SparkSession") -> None:
     from pyspark.errors import StreamingQueryException
 
     place.create_topics()

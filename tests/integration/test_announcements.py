@@ -1,4 +1,4 @@
-"""Signals that nodes read where routers have just written them, on a real broker."""
+"""Nodes read signals that routers have just written, on a real broker."""
 
 from collections.abc import Callable
 

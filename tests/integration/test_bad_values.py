@@ -1,4 +1,4 @@
-"""Values of every type and rubbish of every kind, through the edge's expressions on a real Spark."""
+"""Values of every type and all kinds of bad records, in the edge's expressions on a real Spark."""
 
 import base64
 import json
@@ -14,7 +14,7 @@ from balajoin.config.models import Stream
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# What tells two values apart may be lost on the way to bytes: one of a kind each, and its neighbours.
+# Different values could become the same bytes, so each type has extreme values and their neighbours.
 VALUES = {
     "boolean": ["true", "false"],
     "tinyint": ["-128y", "127y", "0y"],
@@ -35,10 +35,10 @@ NESTED = "array(named_struct('a', array({0}, null), 'b', {0}))"
 
 
 def literals() -> Iterator[list[str]]:
-    """Lists of values of one type: those above, also within arrays and structs."""
+    """Lists of values of one type: those above, and the same inside arrays and structs."""
     for name, values in VALUES.items():
         yield values
-        if name not in ("float", "double"):  # refused inside
+        if name not in ("float", "double"):  # refused inside arrays and structs
             yield [NESTED.format(value) for value in [*values, f"cast(null as {type_of(name)})"]]
 
 
@@ -81,7 +81,7 @@ def test_keys_are_equal_exactly_if_their_bytes_are_and_come_back_as_they_were(sp
 RUBBISH_COUNT = 400
 TEXT = "cast(value as string)"
 EXPRESSIONS = [
-    # some give null where they cannot answer, some fail
+    # on bad records some give null, some fail
     ("key", "timestamp", "value"),
     ("json:$.a", "json:$.a", "value"),
     ("json:$.a.b[0]", "json:$[0]", "value"),

@@ -1,4 +1,4 @@
-"""Topics that a real broker compacts between two attempts of a batch; and null values, which such topics hold."""
+"""Topics that a real broker compacts between two attempts of a batch, and null values, which such topics hold."""
 
 import json
 import subprocess
@@ -36,7 +36,7 @@ QUICKLY_COMPACTED = {
 
 @pytest.fixture
 def busy_cleaner(admin: AdminClient) -> Iterator[None]:
-    """The broker looks for work all the time, not every 15 s."""
+    """Makes the broker's log cleaner look for work all the time, not every 15 s."""
     name = "log.cleaner.backoff.ms"
 
     def alter(operation: AlterConfigOpType, value: str | None) -> None:
@@ -59,7 +59,7 @@ def await_compaction(bootstrap: str, topic: str, left: list[bytes | None]) -> No
 def test_a_repeated_batch_finds_fewer_records_of_a_compacted_topic(
     pipeline: Callable[..., Pipeline], make_topic: Callable[..., str], busy_cleaner: None
 ) -> None:
-    """Why such an input is refused: a user who allows it takes the risk that two attempts of a batch differ."""
+    """This is why such an input is refused: two attempts of a batch may differ."""
     running = pipeline(lateness="1 h", policy="hash")
     running.build = Stream(topic=make_topic("build", 1, **QUICKLY_COMPACTED), allow_compacted=True)
     old = [Sent(b"k", b"old-%d" % n, START + n) for n in range(5)]
@@ -69,7 +69,7 @@ def test_a_repeated_batch_finds_fewer_records_of_a_compacted_topic(
     assert (first.entered_rows, first.rows_out) == ({"probe": 1, "build": 5}, 5)
     running.crash_before_last_commit()
 
-    # A segment ends with the first record that is so much newer; the last one is never compacted.
+    # The first of these records is new enough to end a segment. Kafka never compacts the last segment.
     send(running.bootstrap, running.build.topic, [Sent(b"k", b"new", START + MINUTE)])
     send(running.bootstrap, running.build.topic, [Sent(b"other", b"-", START + 2 * MINUTE)])
     await_compaction(running.bootstrap, running.build.topic, [b"new", b"-"])
@@ -80,7 +80,7 @@ def test_a_repeated_batch_finds_fewer_records_of_a_compacted_topic(
 
 @pytest.fixture
 def file(bootstrap: str, make_topic: Callable[..., str], tmp_path: Path) -> Path:
-    """Of a join whose build topic is compacted."""
+    """The file of a join whose build topic is compacted."""
     path = tmp_path / "join.toml"
     path.write_text(
         join_toml(
@@ -144,8 +144,8 @@ def test_a_broker_that_does_not_tell_is_warned_of(secured: SecuredBroker, caplog
     compaction.require_none(kafka, {"build": Stream(topic=topic)})
     (warning,) = caplog.messages
     assert warning == (
-        f"build.topic: the broker does not tell user {user} whether topic {topic} is compacted, which could cost "
-        "results (ask for the operation DescribeConfigs on it)"
+        f"build.topic: the broker does not tell user {user} whether topic {topic} is compacted; if it is, "
+        "results may be lost (ask for the operation DescribeConfigs on it)"
     )
     compaction.require_none(kafka, {"build": Stream(topic=topic, allow_compacted=True)})
     assert len(caplog.messages) == 1
@@ -160,14 +160,14 @@ def test_a_topic_that_does_not_exist_is_nothing_to_look_at(bootstrap: str) -> No
 
 
 def test_a_null_value_is_a_row_and_not_the_same_as_no_match(pipeline: Callable[..., Pipeline]) -> None:
-    """Neither does it take back what its key had before."""
+    """A null value does not delete the earlier rows of its key either."""
     running = pipeline(type="full", lateness="0 s")
     probe = [Sent(b"a", b"probe-a", START), Sent(b"b", None, START), Sent(b"c", None, START)]
     build = [Sent(b"a", b"build-a", START), Sent(b"a", None, START + 1), Sent(b"b", b"build-b", START)]
     for topic, records in ((running.probe.topic, probe), (running.build.topic, build)):
         send(running.bootstrap, topic, records)
     running.run()
-    for minutes in (60, 61):  # the first moves time on, and the second lets a batch see that
+    for minutes in (60, 61):  # the first rows advance event time, and the second start a batch that sees it
         for topic in (running.probe.topic, running.build.topic):
             later = [Sent(b"later", b"-", START + minutes * MINUTE, partition) for partition in range(2)]
             send(running.bootstrap, topic, later)

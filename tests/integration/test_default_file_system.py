@@ -1,4 +1,4 @@
-"""A checkpoint path without a scheme is on the file system that Hadoop calls the default one, local or not."""
+"""A checkpoint path without a scheme is on Hadoop's default file system, local or not."""
 
 import signal
 import subprocess
@@ -39,7 +39,7 @@ spark.stop()
 
 
 def another_default(folder: Path) -> dict[str, str]:
-    """A file system of another scheme, which keeps its files in this folder."""
+    """Settings for a default file system with another scheme, which keeps its files in this folder."""
     folder.mkdir()
     return {
         "spark.hadoop.fs.defaultFS": "viewfs://cluster/",

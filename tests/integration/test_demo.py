@@ -23,7 +23,7 @@ _GONE_WITHIN_S = 10
 
 @contextmanager
 def demo(folder: Path, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
-    """As a user starts it, but for a temporary folder that nobody else uses."""
+    """Starts the demo as a user does, but with a temporary folder of its own."""
     process = subprocess.Popen(
         [_COMMAND, "demo", *arguments],
         env={**os.environ, "TMPDIR": str(folder)},
@@ -48,14 +48,14 @@ def assert_nothing_is_left(folder: Path) -> None:
 
 
 def processes_of(folder: Path) -> list[str]:
-    """All that inherited the demo's environment, however far down and whoever their parent is by now."""
+    """All processes that inherited the demo's environment, whatever their parent is now."""
     mark = f"TMPDIR={folder}\0".encode()
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if mark in (process / "environ").read_bytes():
                 found.append((process / "cmdline").read_text().replace("\0", " ")[:200])
-        except OSError:  # it has just ended, or is not ours
+        except OSError:  # the process has just ended, or belongs to another user
             continue
     return found
 
@@ -68,10 +68,10 @@ def test_the_demo_joins_checks_and_leaves_nothing(tmp_path: Path, tmp_path_facto
     assert "2,750 rows (2,500 views, 250 prices)" in out
     assert out.count("0 missing, 0 unexpected") == 2
     told = {line[:18].strip(): line[18:].split() for line in out.splitlines()}
-    assert told["signals"][0] == told["pulls"][0] == "–"  # hash needs none
+    assert told["signals"][0] == told["pulls"][0] == "–"  # the policy hash has none
     assert int(told["signals"][1]) > 0
     assert int(told["pulls"][1]) > 0
-    assert told["skewed keys"][0] == "product-0,"  # found by its hash
+    assert told["skewed keys"][0] == "product-0,"  # its name was found by the hash
     assert [float(told["B, all rows"][at]) for at in (0, 1)] == [pytest.approx(0.5, abs=0.2), pytest.approx(0, abs=0.3)]
     assert err == ""
     assert_nothing_is_left(tmp_path)

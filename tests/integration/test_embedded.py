@@ -38,7 +38,7 @@ def broker_jars() -> list[Path]:
 
 @pytest.fixture(scope="module")
 def own_broker(tmp_path_factory: pytest.TempPathFactory, broker_jars: list[Path]) -> Iterator[EmbeddedKafka]:
-    """One that tests here may stop and kill; each of them leaves it running."""
+    """A broker that these tests may stop and kill. Each test leaves it running."""
     folder = tmp_path_factory.mktemp("own") / "with space"
     with EmbeddedKafka(folder, broker_jars) as running:
         yield running
@@ -155,7 +155,7 @@ def test_missing_topics_are_not_created(own_broker: EmbeddedKafka) -> None:
     assert "never-created" not in topics(own_broker)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent died")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux signals a child when its parent dies")
 def test_broker_ends_with_a_killed_parent(tmp_path: Path, broker_jars: list[Path]) -> None:
     command = [sys.executable, "-c", PARENT, str(tmp_path), *map(str, broker_jars)]
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -171,7 +171,7 @@ def test_broker_ends_with_a_killed_parent(tmp_path: Path, broker_jars: list[Path
 
 
 def wait_until_free(port: int) -> None:
-    """Held as long as a single thread of the broker lives, which its entry in /proc does not show."""
+    """Waits for the port, which is taken as long as any thread of the broker lives. /proc does not show that."""
     deadline = time.monotonic() + 10
     while True:
         try:

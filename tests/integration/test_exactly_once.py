@@ -1,6 +1,6 @@
-"""Exactly once behind a real join: a batch that Spark repeats, in part or as a whole, is seen once.
+"""Exactly-once delivery of a real join: readers see a batch once, even if Spark repeats it or a part of it.
 
-Nodes write their results themselves, as in the service, or a sink behind a DataFrame does.
+Either the nodes write their results themselves, as in the service, or the sink of a DataFrame does.
 """
 
 import shutil
@@ -32,7 +32,7 @@ KEYS = [b"k%d" % number for number in range(40)]
 
 @dataclass
 class Service:
-    """A join into Kafka, started and stopped as often as a test likes. Every key has one pair for each build row."""
+    """A join that writes to Kafka, and that tests start and stop. Every key has one pair for each build row."""
 
     spark: SparkSession
     bootstrap: str
@@ -113,7 +113,7 @@ class Service:
         ).start()
 
     def run(self) -> list[Any]:
-        """Everything that is in the topics now, as one start of the query; returns its progress reports."""
+        """Starts the query once, for all records now in the topics. Returns its progress reports."""
         query = self.start()
         try:
             query.processAllAvailable()
@@ -122,7 +122,7 @@ class Service:
         return [progress for progress in query.recentProgress if "addBatch" in progress["durationMs"]]
 
     def assert_spark_saw(self, results: int, progress: list[Any]) -> None:
-        """Where nodes write, Spark sees no result at all."""
+        """If nodes write, Spark sees no results."""
         expected = 0 if self.nodes_write else results
         assert sum(batch["sink"]["numOutputRows"] for batch in progress) == expected
 
@@ -136,7 +136,7 @@ class Service:
         send(self.bootstrap, self.topics[topic], rows)
 
     def crash_before_commit_log(self) -> None:
-        """As if the driver had been killed when its last batch was written and not yet noted as done."""
+        """Undoes the last commit, as if the driver had been killed after writing the batch and before noting it."""
         last = max((file for file in (self.checkpoint / "commits").iterdir() if file.name.isdigit()), key=_number)
         last.unlink()
         last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
@@ -187,7 +187,7 @@ def test_a_repeated_batch_is_not_written_again(service: Service) -> None:
 
 
 def test_no_batch_makes_spark_compile_what_an_earlier_one_did(service: Service) -> None:
-    """It would, if anything that changes with each batch, such as its time, stood in the code that Spark generates."""
+    """Spark would compile again if its generated code contained a value of the batch, such as its time."""
     compiled = getattr(service.spark._jvm, "org.apache.spark.metrics.source.CodegenMetrics").METRIC_COMPILATION_TIME()
     counts = []
     query = service.start()
@@ -204,9 +204,9 @@ def test_no_batch_makes_spark_compile_what_an_earlier_one_did(service: Service) 
 
 
 def test_a_batch_written_in_part_is_finished_as_it_was_begun(service: Service) -> None:
-    """One node fails at one of its rows, and the other one is through with its own.
+    """One node fails at one of its rows, and the other node has written all of its rows.
 
-    Only Spark can make the first value, and nodes the second: either way finishes what the other has begun.
+    Only Spark can compute the first value, and nodes compute the second. Each way can finish what the other began.
     """
     for name in ("probe", "build"):
         service.send_rows(name)

@@ -1,4 +1,4 @@
-"""The README's first join and the documents' commands, run as a reader types them, on a broker of the tests."""
+"""Runs the README's first join and the documents' commands as a reader types them, on the tests' broker."""
 
 import re
 import shlex
@@ -23,7 +23,7 @@ _PATIENCE_S = 180
 
 
 def commands(document: str) -> list[str]:
-    """Lines of a document's code blocks that start a program of ours, without their comments."""
+    """The lines of a document's code blocks that start a program of this project, without their comments."""
     text = (REPOSITORY / document).read_text(encoding="utf-8")
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.S | re.M)
     lines = [
@@ -61,7 +61,7 @@ class Reader:
 
     @contextmanager
     def leaves_running(self, command: str, ends_with: int) -> Iterator[None]:
-        """Until Ctrl-C, within."""
+        """Runs the command inside this context, and ends it with Ctrl-C."""
         with (self._folder / f"{command.split()[1].replace('/', '-')}.log").open("w+") as log:
             process = subprocess.Popen(self._argv(command), cwd=self._folder, stdout=log, stderr=log)
             try:
@@ -89,7 +89,7 @@ def test_the_first_join_works_as_the_readme_says(bootstrap: str, tmp_path: Path)
     produce = the_one("README.md", "python examples/produce.py")
     with reader.leaves_running(run, ends_with=0), reader.leaves_running(produce, ends_with=0):
         await_results(bootstrap)
-        assert "rows by node" in reader.types(top)  # once, where it is no terminal
+        assert "rows by node" in reader.types(top)  # without a terminal it prints once
     assert "replicas batch 0" in reader.types(
         the_one("docs/operations.md", "balajoin control tail").replace(" --follow", "")
     )

@@ -1,4 +1,4 @@
-"""Ivy itself, on a real Java."""
+"""Ivy, run by a real Java."""
 
 from pathlib import Path
 

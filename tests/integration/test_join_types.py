@@ -29,18 +29,18 @@ DECIDED_WITHIN_S = 180
     ],
 )
 def test_equals_the_batch_join(pipeline: Callable[..., Pipeline], type_: JoinType, policy: str) -> None:
-    """Half of all rows have one key, which is spread; a third of the keys are on one side only."""
+    """Half of all rows have one key, which is spread. A third of the keys are on one side only."""
     given = {"keys": ["hot"], "threshold": 0.1, "lease": "1 s"}
     running = pipeline(type=type_, lateness="1 h", max_rows_per_batch=300, policy=policy, skew=given)
     for start in range(2):
-        own = {topic: lonely(topic.encode(), start) for topic in (running.build.topic, running.probe.topic)}
+        own = {topic: unmatched(topic.encode(), start) for topic in (running.build.topic, running.probe.topic)}
         send(running.bootstrap, running.build.topic, [*rows(start, 200, 200 * start), *own[running.build.topic]])
         send(running.bootstrap, running.probe.topic, [*rows(start + 100, 400, 200 * start), *own[running.probe.topic]])
         query = running.start()
         query.processAllAvailable()
         if start == 0:
             query.stop()
-    # The rows of the end are the same on both sides, so that none of them is ever alone.
+    # The last rows are the same on both sides, so each of them has a match.
     for later in range(1, 8 if type_ in ("right", "full") else 4):
         for topic in (running.build.topic, running.probe.topic):
             at = START + later * 10 * HOUR_MS
@@ -52,12 +52,12 @@ def test_equals_the_batch_join(pipeline: Callable[..., Pipeline], type_: JoinTyp
     assert any("tick_ms" not in record for record in control_records(running)), "no key was spread"
 
 
-def lonely(key: bytes, start: int) -> list[Sent]:
+def unmatched(key: bytes, start: int) -> list[Sent]:
     return [Sent(key, b"%d" % n, START + (200 * start + n) * 1000, n % 2) for n in range(30)]
 
 
 def test_the_last_rows_are_decided_when_nothing_comes_any_more(pipeline: Callable[..., Pipeline]) -> None:
-    """Not even after a restart, which by itself runs no batch that would tell whether rows wait."""
+    """The same after a restart, which by itself runs no batch that would tell whether rows wait."""
     running = pipeline(type="full", before="2 s", after="1 s", lateness="0 s", idle_after="2 s")
     send(running.bootstrap, running.build.topic, [Sent(key, b"b", START, 0) for key in (b"both", b"build")])
     send(running.bootstrap, running.probe.topic, [Sent(key, b"p", START + 500, 1) for key in (b"both", b"probe")])
@@ -67,7 +67,7 @@ def test_the_last_rows_are_decided_when_nothing_comes_any_more(pipeline: Callabl
     query = running.start()
     listeners = number_of_listeners(running)
     pipeline(type="full").joined()
-    assert number_of_listeners(running) == listeners, "a join should leave no listener of its own behind"
+    assert number_of_listeners(running) == listeners, "the join left a listener behind"
     try:
         deadline = time.monotonic() + DECIDED_WITHIN_S
         while waiting_rows(query) != 0:
@@ -85,7 +85,7 @@ def test_the_last_rows_are_decided_when_nothing_comes_any_more(pipeline: Callabl
         (b"probe", False, True, "1-1--"),
     ]
     assert all("tick_ms" in record for record in control_records(running))
-    assert any(record["join"] for record in control_records(running)), "no tick but those that wake up at a start"
+    assert any(record["join"] for record in control_records(running)), "there are only ticks of starts"
 
 
 def waiting_rows(query) -> int | None:

@@ -9,7 +9,7 @@ from balajoin.checkpoints.files import Folder
 
 
 def test_local_files_are_made_without_a_process(spark: SparkSession, tmp_path: Path) -> None:
-    """Each would be a child of the JVM, and the kernel adds up its page faults for the parent."""
+    """A process would be a child of the JVM, and the kernel would add its page faults to the JVM's count."""
     jvm: Any = spark._jvm
     stat = Path(f"/proc/{jvm.java.lang.ProcessHandle.current().pid()}/stat")
 

@@ -1,5 +1,6 @@
-"""Metrics of real queries on a real broker, against what is known without them: what was sent, the paper's routing done
-row by row, a brute-force join, and what lies on the topics afterwards.
+"""Metrics of real queries on a real broker, checked against independent figures.
+
+These are the rows sent, the paper's routing row by row, a brute-force join, and the records on the topics afterwards.
 """
 
 import json
@@ -30,14 +31,14 @@ START = 1_700_000_000_000
 HOUR = 3_600_000
 BEFORE_MS, AFTER_MS, LATENESS_MS = 60_000, 10_000, HOUR
 THRESHOLD, BALANCE, COUNTERS = 0.1, 0.2, 1024
-ROW_BYTES = 8 + 8 + 4 + 8 + 4 + 4  # hash, time, partition, offset, and where key and value begin
+ROW_BYTES = 8 + 8 + 4 + 8 + 4 + 4  # hash, time, partition, offset, and the starts of key and value
 
 Samples = dict[tuple[str, ...], float]
 
 
 @dataclass(frozen=True)
 class Streams:
-    """Every record by its stream, in the order it was sent, which is that of the offsets."""
+    """The records of each stream in the order of sending, which is the order of the offsets."""
 
     bootstrap: str
     topics: dict[str, str]
@@ -86,7 +87,7 @@ def configured(streams: Streams, make_topic: Callable[..., str], tmp_path: Path)
 
 
 def rows(count: int, seed: int, hot_share: float, dead: int = 0) -> list[Sent]:
-    """Alike in size; `dead` of them without key come on top, at random places."""
+    """Rows of equal size, and `dead` more rows without a key at random places."""
     rng = random.Random(seed)
     live = [
         Sent(
@@ -102,20 +103,20 @@ def rows(count: int, seed: int, hot_share: float, dead: int = 0) -> list[Sent]:
     return live
 
 
-# --- what must come out -----------------------------------------------------------------------------------------------
+# --- expected figures -------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Truth:
-    """By the paper, row by row. Nothing is forgotten meanwhile, so batches make no difference."""
+    """Figures by the paper, row by row. No row expires, so the batches make no difference."""
 
     node_rows: Counter[tuple[str, str]]
     loads: list[list[int]]
     hot_nodes: set[int]
-    """U(x) of the one hot key over all sources, its home left out."""
+    """U(x) of the one hot key over all sources, without its home."""
 
     crossed: Counter[str]
-    """Bytes of rows whose node is not that of their source, by stream."""
+    """Bytes of rows that go to another node than that of their source, by stream."""
 
     @classmethod
     def of(cls, streams: Streams, hashes: dict[bytes, int], skewed: bool) -> "Truth":
@@ -169,7 +170,7 @@ def watermark_s(rows: Sequence[Sent]) -> float:
     return (min(newest) - LATENESS_MS) / 1000
 
 
-# --- what came out ----------------------------------------------------------------------------------------------------
+# --- measured figures -------------------------------------------------------------------------------------------------
 
 
 def scraped(exporter: Exporter, join: str) -> Samples:
@@ -229,7 +230,7 @@ def test_metrics_are_the_truth_of_two_joins_and_after_a_restart(
         assert total(found, "balajoin_output_rows_total") == pairs(streams)
         assert total(found, "balajoin_state_rows") == sum(truth.node_rows.values())
         traffic = by_labels(found, "balajoin_traffic_bytes_total")
-        for stream in ("probe", "build"):  # Arrow adds the end of each block's last value
+        for stream in ("probe", "build"):  # Arrow stores one more offset per block, the end of the last value
             assert truth.crossed[stream] <= traffic[stream,] <= truth.crossed[stream] * 1.05
             assert found["balajoin_watermark_timestamp_seconds", stream] == watermark_s(streams.rows(stream))
         assert found["balajoin_executors",] == 1
@@ -257,7 +258,7 @@ def test_metrics_are_the_truth_of_two_joins_and_after_a_restart(
     assert spread["balajoin_pulled_rows_total",] == sum(
         count for (_, route), count in first.node_rows.items() if route == "replica"
     )
-    # Signalled and answered in the batch that brought the rows, and there in the next one.
+    # The signal and its answer are sent in the batch of the rows, and the next batch has the build rows.
     assert spread["balajoin_pull_wait_batches_count",] == spread["balajoin_pull_wait_seconds_count",]
     assert spread["balajoin_pull_wait_batches_count",] == len(first.hot_nodes)
     assert spread["balajoin_pull_wait_batches_sum",] == len(first.hot_nodes)
@@ -269,7 +270,7 @@ def test_metrics_are_the_truth_of_two_joins_and_after_a_restart(
     assert all(lag + read == 2007 for lag, read in lags)
     assert lags[-1][0] == 0
 
-    # A new process has new metrics. Counters are of what it did, gauges of all there is.
+    # A new process has new metrics. Counters count what this process did; gauges show all state.
     again = JoinMetrics.of(spreading, executors)
     streams.send("probe", rows(300, seed=3, hot_share=0.5))
     query = start(spark, spreading)

@@ -1,4 +1,4 @@
-"""The live page in a browser, as someone with a mouse, a phone or a screen reader meets it."""
+"""The live page in a browser, for people with a mouse, a phone or a screen reader."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -51,7 +51,7 @@ class Page:
         self._wait = WebDriverWait(chromium, _PATIENCE_S, poll_frequency=0.05)
 
     def open(self, url: str, size: tuple[int, int] = DESKTOP, **media: str) -> None:
-        """`media` are the user's preferences, with underscores: `prefers_color_scheme="dark"`."""
+        """`media` has the user's preferences, written with underscores: `prefers_color_scheme="dark"`."""
         width, height = size
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": size == PHONE}
         features = [{"name": name.replace("_", "-"), "value": value} for name, value in media.items()]
@@ -75,7 +75,7 @@ class Page:
         return self.chromium.execute_script(script)  # type: ignore[no-untyped-call]
 
     def spoken(self) -> list[tuple[str, str]]:
-        """Role and name of all that a screen reader finds."""
+        """The role and name of each element that a screen reader finds."""
         nodes = self.chromium.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
         return [
             (node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if not node.get("ignored")
@@ -88,7 +88,7 @@ def page(chromium: webdriver.Chrome) -> Iterator[Page]:
     yield opened
     complaints = [entry for entry in chromium.get_log("browser") if "ERR_" not in entry["message"]]  # type: ignore[no-untyped-call]
     chromium.get("about:blank")
-    assert complaints == []  # no script failed, nothing was kept back by the content security policy
+    assert complaints == []  # no script failed, and the content security policy blocked nothing
 
 
 def test_it_shows_what_the_batches_did(page: Page) -> None:
@@ -211,13 +211,13 @@ def test_a_screen_reader_finds_words_for_all_that_is_drawn(page: Page) -> None:
     assert all(pictures)
     assert {"main", "status", "table", "columnheader", "rowheader"} <= set(roles)
     assert ("columnheader", "node 1") in spoken
-    assert roles.count("status") == 1  # nothing else speaks up by itself
+    assert roles.count("status") == 1  # screen readers announce nothing else
     assert page.run("return document.querySelectorAll('[aria-live]').length") == 0
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_and_signs_stand_out_in_light_and_in_dark(page: Page, scheme: str) -> None:
-    """WCAG's contrast: 4.5 for text, 3 for what is drawn."""
+    """WCAG requires a contrast of 4.5 for text and 3 for graphics."""
     with served(moment(node_rows=(90, 10))) as (_, url):
         page.open(url, prefers_color_scheme=scheme)
         page.has_drawn()

@@ -1,4 +1,4 @@
-"""Node j must be on Spark's partition j: whoever changes the number of partitions before a start is told so."""
+"""Node j must be on Spark's partition j. A changed number of partitions is refused at the start."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -117,7 +117,7 @@ def test_a_checkpoint_keeps_its_own_number_when_it_is_started_again(pipeline: Ca
 
 
 def test_a_join_may_stand_behind_another_stream_in_a_union(pipeline: Callable[..., Pipeline]) -> None:
-    """Spark's tasks then have other numbers than the partitions of the nodes."""
+    """In a union Spark's tasks have other numbers than the partitions of the nodes."""
     running = _filled(pipeline(nodes=4, lateness="1 h"))
     joined = running.joined()
     ticks = running.spark.readStream.format("rate").option("rowsPerSecond", 1).option("numPartitions", 3).load()

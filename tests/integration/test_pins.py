@@ -1,4 +1,4 @@
-"""A secret within an expression, through a whole join and balajoin state."""
+"""A secret in an expression stays hidden in a complete join and in `balajoin state`."""
 
 import json
 import logging
@@ -46,7 +46,7 @@ def test_a_rotated_secret_shows_nowhere(
         return subprocess.run([sys.executable, "-m", "balajoin", "state", *arguments], capture_output=True, text=True)
 
     use(OLD)
-    for start in range(2):  # the second finds the first one's salt
+    for start in range(2):  # the second start finds the salt of the first
         send(running.bootstrap, running.build.topic, rows(start, 20, first=20 * start))
         send(running.bootstrap, running.probe.topic, rows(start + 100, 30, first=20 * start))
         running.run()

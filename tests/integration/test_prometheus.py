@@ -1,4 +1,4 @@
-"""Debian's Prometheus watches the service as a user runs it; what dashboards and alerts ask, it answers."""
+"""Debian's Prometheus watches the service, and answers all queries of the dashboards and alerts."""
 
 import json
 import math
@@ -58,7 +58,7 @@ class Prometheus:
         try:
             found = self.get("/api/v1/query", query=expression)
         except urllib.error.HTTPError as error:
-            if error.code == HTTPStatus.SERVICE_UNAVAILABLE:  # it is still starting
+            if error.code == HTTPStatus.SERVICE_UNAVAILABLE:  # Prometheus is still starting
                 raise
             pytest.fail(f"{expression}: {json.load(error)['error']}")
         if found["resultType"] == "scalar":
@@ -71,7 +71,7 @@ class Prometheus:
             try:
                 if self.values(expression):
                     return
-            except OSError:  # not yet, or not yet ready
+            except OSError:  # the server does not listen yet, or is not ready
                 pass
             assert service.poll() is None, log.read_text()
             assert time.monotonic() < deadline, f"never seen: {expression}\n{log.read_text()}"
@@ -87,7 +87,7 @@ def rows(count: int, seed: int) -> list[Sent]:
 
 
 def panels() -> list[tuple[str, str]]:
-    """Expressions by where they stand, with Grafana's variables filled in."""
+    """The title and expression of each panel query, with Grafana's variables filled in."""
     found = []
     for file in sorted((DASHBOARDS / "grafana" / "dashboards").glob("*.json")):
         dashboard = json.loads(file.read_text())
@@ -99,7 +99,7 @@ def panels() -> list[tuple[str, str]]:
 
 
 def alerts() -> list[tuple[str, str]]:
-    """What is measured and what it is compared with, each by itself: together they are empty while all is well."""
+    """The operands of each alert's comparison. The comparison itself gives nothing while all is well."""
     found = []
     for rule in yaml.safe_load((DASHBOARDS / "prometheus" / "alerts.yml").read_text())["groups"][0]["rules"]:
         a_day_is_short = rule["expr"].replace("[1d:5m]", "[5m:1s]")
@@ -109,7 +109,7 @@ def alerts() -> list[tuple[str, str]]:
 
 
 def configuration(folder: Path, address: str) -> Path:
-    """As in dashboards/, but at once, and here."""
+    """The configuration of dashboards/, with short intervals and this address."""
     content = yaml.safe_load((DASHBOARDS / "prometheus" / "prometheus.yml").read_text())
     content["global"] = {"scrape_interval": "500ms", "evaluation_interval": "1s"}
     content["rule_files"] = [str(DASHBOARDS / "prometheus" / file) for file in content["rule_files"]]

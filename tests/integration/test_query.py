@@ -62,7 +62,7 @@ def test_a_checkpoint_may_be_a_link_to_a_folder(pipeline: Callable[..., Pipeline
 
 @pytest.mark.parametrize("policy", get_args(PolicyName))
 def test_every_policy_equals_the_batch_join(pipeline: Callable[..., Pipeline], policy: str) -> None:
-    """Half of all rows have one key, also of the build rows; some of them are in both partitions, some in one."""
+    """Half of all rows have one key, also on the build side. Some keys are in both partitions, some in one."""
     given = {"keys": ["hot"], "threshold": 0.1, "first_pass_rows": 100, "lease": "1 s"}
     running = pipeline(lateness="1 h", max_rows_per_batch=300, policy=policy, skew=given)
     for start in range(2):
@@ -76,7 +76,7 @@ def test_every_policy_equals_the_batch_join(pipeline: Callable[..., Pipeline], p
     assert bool(signals) == (policy != "hash")
     told = [node for batch in batches for node in BatchReport.of(batch).nodes]
     assert sum(node.foreign_records + node.stale_records + node.pins for node in told[-4:]) == 0
-    if policy not in ("hash", "prpd"):  # whose rows stay on the two nodes of the two partitions
+    if policy not in ("hash", "prpd"):  # their rows stay on the two nodes of the two partitions
         assert min(sum(node.probe_rows for node in told if node.node == number) for number in range(4)) > 50
 
 
@@ -84,7 +84,7 @@ def test_every_policy_equals_the_batch_join(pipeline: Callable[..., Pipeline], p
 def test_a_batch_that_was_begun_under_other_settings_leaves_nothing_behind(
     pipeline: Callable[..., Pipeline], type_: str
 ) -> None:
-    """The first attempt spreads a hot key and pulls its build rows; the one that is committed places it otherwise."""
+    """The first attempt spreads a hot key and pulls its build rows. The committed attempt places it elsewhere."""
     lost = pipeline(type=type_, lateness="1 h", skew={"threshold": 0.1, "lease": "1 s"})
     send(lost.bootstrap, lost.build.topic, rows(0, 100))
     send(lost.bootstrap, lost.probe.topic, rows(100, 300))
@@ -96,7 +96,7 @@ def test_a_batch_that_was_begun_under_other_settings_leaves_nothing_behind(
     told = [node for batch in query.recentProgress for node in BatchReport.of(batch).nodes]
     assert sum(node.stale_records for node in told) > 0
     assert sum(node.pulls for node in told) > 0
-    for later in range(1, 8 if type_ == "full" else 1):  # rows without a match are sure of it when time has passed
+    for later in range(1, 8 if type_ == "full" else 1):  # rows are known to have no match after event time has passed
         for topic in (committed.probe.topic, committed.build.topic):
             send(committed.bootstrap, topic, [Sent(b"end", b"e", START + later * 600 * MINUTE, n) for n in range(2)])
         query.processAllAvailable()
@@ -121,7 +121,7 @@ def test_nothing_on_the_control_topics_is_believed_but_what_this_checkpoint_wrot
     ]
     for topic in (running.control, running.replicas):
         send(running.bootstrap, topic, rubbish)
-    for folder in ("checkpoint", "results"):  # a new life, on topics that hold all of the old one's
+    for folder in ("checkpoint", "results"):  # a new checkpoint, on topics with all records of the old one
         shutil.rmtree(running.folder / folder)
     batches = running.run()
     assert running.assert_equals_batch_join() > 1000
@@ -192,8 +192,8 @@ def test_what_cannot_be_joined_becomes_a_dead_letter_and_the_query_goes_on(pipel
 def test_a_record_on_which_an_expression_fails_becomes_a_dead_letter_and_the_query_goes_on(
     pipeline: Callable[..., Pipeline],
 ) -> None:
-    text = "decode(value, 'utf-8')"  # fails where it is none
-    at = f"timestamp_millis(cast({text} as bigint))"  # fails where it is too much
+    text = "decode(value, 'utf-8')"  # fails if the value is not UTF-8
+    at = f"timestamp_millis(cast({text} as bigint))"  # fails if the number is too large
     running = pipeline({"key": "decode(key, 'utf-8')", "time": at, "value": text}, {"key": "decode(key, 'utf-8')"})
     send(running.bootstrap, running.build.topic, [Sent(b"1", b"b", START), Sent(b"\xff", b"b", START)])
     good = b"%d" % START
@@ -209,7 +209,7 @@ def test_a_record_on_which_an_expression_fails_becomes_a_dead_letter_and_the_que
 
 def test_late_rows_are_told_apart_and_expired_state_is_gone(pipeline: Callable[..., Pipeline]) -> None:
     running = pipeline(lateness="1 min")
-    hour, steps = 60 * MINUTE, 6  # build rows go by the watermark of four batches ago
+    hour, steps = 60 * MINUTE, 6  # build rows are evicted by the watermark of four batches ago
     for step in range(steps):
         for topic in (running.probe.topic, running.build.topic):
             records = [Sent(b"k%d" % n, b"v", START + step * hour + n, n % 2) for n in range(50)]
@@ -217,13 +217,13 @@ def test_late_rows_are_told_apart_and_expired_state_is_gone(pipeline: Callable[.
         running.run()
     send(running.bootstrap, running.probe.topic, [Sent(b"k0", b"too late", START, 0)])
     running.run()
-    assert running.results().count() == steps * 50  # the late row found nothing left
+    assert running.results().count() == steps * 50  # the matches of the late row had expired
     (letter,) = everything(running.bootstrap, running.late)
     assert (letter.key(), letter.value()) == (b"k0", b"too late")
     assert headers_of(letter)["balajoin-topic"] == running.probe.topic
     assert headers_of(letter)["balajoin-offset"] == str(steps * 25)
     assert "late by" in headers_of(letter)["balajoin-reason"]
-    for _ in range(4):  # what a batch expires, the next one deletes locally
+    for _ in range(4):  # the next batch deletes the local files of rows that expire in a batch
         for topic in (running.probe.topic, running.build.topic):
             send(running.bootstrap, topic, [Sent(b"k", b"v", START + (steps - 1) * hour, 0)])
         running.run()

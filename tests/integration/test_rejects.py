@@ -1,4 +1,4 @@
-"""A batch that Spark repeats repeats the ids of its dead letters and late rows."""
+"""A repeated batch writes its dead letters and late rows with the same ids."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -21,7 +21,7 @@ def test_a_repeated_batch_repeats_the_ids(pipeline: Callable[..., Pipeline]) -> 
     _run_a_batch(running)
     last = max(int(file.name) for file in Path(running.checkpoint, "commits").glob("[0-9]*"))
     for commit in Path(running.checkpoint, "commits").glob(f"*{last}*"):
-        commit.unlink()  # as if the service had been killed before it
+        commit.unlink()  # as if the service had been killed before the commit
     _run_a_batch(running)
     for topic, count in ((running.dead, 12), (running.late, 8)):
         ids = Counter(headers_of(message)["balajoin-id"] for message in everything(running.bootstrap, topic))
@@ -30,6 +30,6 @@ def test_a_repeated_batch_repeats_the_ids(pipeline: Callable[..., Pipeline]) -> 
 
 
 def _run_a_batch(running: Pipeline) -> None:
-    """Without the sink of files, which knows the batches that it has and does not run them again."""
+    """Runs a batch without Spark's file sink, which skips batches that it has written before."""
     writer = running.joined().writeStream.format("noop").option("checkpointLocation", running.checkpoint)
     writer.trigger(availableNow=True).start().awaitTermination()

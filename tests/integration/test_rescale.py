@@ -1,4 +1,4 @@
-"""A join goes on with another number of nodes, on a real broker, and has the results of a batch join all the same."""
+"""A join continues with another number of nodes on a real broker, and still has the results of a batch join."""
 
 import json
 import subprocess
@@ -72,7 +72,7 @@ def test_a_join_goes_on_with_more_nodes_in_the_middle_of_pulls(pipeline: Callabl
     held = summary(unstarted)
 
     batches = running.run()
-    assert all(batch["numInputRows"] < 100 for batch in batches), "rows are read again"
+    assert all(batch["numInputRows"] < 100 for batch in batches), "rows were read again"
     owed = running.results().count() - before
     assert owed > 100
     assert owed == sum(node.owed for node in held.nodes)
@@ -106,7 +106,7 @@ def test_rows_that_wait_for_a_match_go_on_waiting_under_fewer_nodes(pipeline: Ca
         pins(running.probe, running.build, given),
     )
     running.place, running.nodes, running.max_rows_per_batch = "new", 2, 2
-    for later in range(1, 13):  # the rows of the end are the same on both sides, so that none of them is ever alone
+    for later in range(1, 13):  # the last rows are the same on both sides, so each has a match
         for topic in (running.build.topic, running.probe.topic):
             at = START + later * 36_000_000
             send(running.bootstrap, topic, [Sent(b"end", b"e", at, partition) for partition in range(2)])
@@ -146,7 +146,7 @@ def test_what_cannot_be_rescaled_is_refused_in_one_line(
         change(spark, old, new, 2, settings(running), given)
     with pytest.raises(StateError, match=r"probe\.topic is 'other', but the checkpoint was made with"):
         change(spark, old, new, 3, settings(running), {**given, "probe.topic": "other"})
-    with pytest.raises(StateError, match="exists: name a place"):
+    with pytest.raises(StateError, match="exists: choose another place"):
         change(spark, old, str(tmp_path), 3, settings(running), given)
     with pytest.raises(StateError, match="there is no checkpoint at"):
         change(spark, str(tmp_path / "nowhere"), new, 3, settings(running), given)

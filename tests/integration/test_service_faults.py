@@ -1,4 +1,4 @@
-"""The service as a user runs it, through kill -9 of the driver, of a Python worker and of the broker."""
+"""The service survives kill -9 of the driver, of a Python worker and of the broker."""
 
 import os
 import random
@@ -56,7 +56,7 @@ _PATIENCE_S = 180
 
 
 class Service:
-    """`balajoin run` in a process of its own, started again whenever it is down."""
+    """Runs `balajoin run` in its own process, and restarts it when it is down."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -76,10 +76,10 @@ class Service:
         self.process.wait()
 
     def kill_a_worker(self) -> None:
-        """A Python worker of Spark's, as soon as one runs: after a restart it takes a while until there is any."""
+        """Kills a Python worker of Spark as soon as one runs. After a restart that takes a while."""
         deadline = time.monotonic() + _PATIENCE_S
         while not (workers := self._workers()):
-            assert time.monotonic() < deadline, "no Python worker ever runs"
+            assert time.monotonic() < deadline, "no Python worker started"
             self.keep_running()
             time.sleep(0.2)
         os.kill(workers[0], signal.SIGKILL)
@@ -108,7 +108,7 @@ def broker_of_its_own(tmp_path: Path) -> Iterator[EmbeddedKafka]:
 
 
 def produce(bootstrap: str, stop: threading.Event) -> None:
-    """A skewed pair of streams, until told to stop. Whatever the broker does, every row arrives once."""
+    """Sends two skewed streams until `stop` is set. Every row arrives once, even if the broker fails."""
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
     rng = random.Random(1)
     sent = 0
@@ -172,7 +172,7 @@ def test_every_result_arrives_once_whatever_is_killed(broker_of_its_own: Embedde
         assert_top_shows_the_hot_key(file)
         assert service.stop() == 0
         assert service.starts >= 3
-        assert ids_by_both_clients(bootstrap, "joined") == sorted(expected)  # each of them once
+        assert ids_by_both_clients(bootstrap, "joined") == sorted(expected)  # each id once
         for message in everything(bootstrap, "joined"):
             p, b = expected[headers_of(message)["balajoin-id"]]
             assert message.key() == p.key
@@ -188,7 +188,7 @@ def test_every_result_arrives_once_whatever_is_killed(broker_of_its_own: Embedde
 
 
 def assert_top_shows_the_hot_key(file: Path) -> None:
-    """Read from the page of a service that was killed and started again at the same address."""
+    """Reads the page of a service that was killed and restarted at the same address."""
     command = [sys.executable, "-m", "balajoin", "top", "-c", str(file)]
     shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert "faults: bala-join, 2 nodes" in shown
@@ -196,7 +196,7 @@ def assert_top_shows_the_hot_key(file: Path) -> None:
 
 
 def assert_control_topics_tell(file: Path, bootstrap: str) -> None:
-    """The hot key was spread, its build rows were pulled, and a person can see that."""
+    """`balajoin control tail` shows that the hot key was spread and its build rows were pulled."""
     command = [sys.executable, "-m", "balajoin", "control", "tail", "-c", str(file), "--lines", "100000"]
     lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
     written = len(everything(bootstrap, "joined.control")) + len(everything(bootstrap, "joined.replicas"))
@@ -212,4 +212,4 @@ def _await_more_results(bootstrap: str, service: Service) -> None:
     while len(ids_in(bootstrap)) <= before and time.monotonic() < deadline:
         service.keep_running()
         time.sleep(0.5)
-    assert time.monotonic() < deadline, "no more results"
+    assert time.monotonic() < deadline, "results stopped coming"

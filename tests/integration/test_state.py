@@ -1,4 +1,4 @@
-"""`balajoin state`, on a whole checkpoint that an older balajoin wrote."""
+"""`balajoin state`, on a complete checkpoint that an older balajoin wrote."""
 
 import json
 import shutil
@@ -82,9 +82,9 @@ def _cut_offsets(checkpoint: Path) -> None:
     [
         (_no_metadata, "there is no checkpoint at"),
         (_no_commits, "holds nothing yet: no batch was finished"),
-        (_no_router, "is not of balajoin"),
-        (_no_state, "is not of balajoin"),
-        (_other_variables, "is of another balajoin, with other state"),
+        (_no_router, "was not written by balajoin"),
+        (_no_state, "was not written by balajoin"),
+        (_other_variables, "another version of balajoin wrote the checkpoint"),
         (_lost_changelog, "cannot be read, or is of another join or another balajoin: restore it"),
         (_cut_changelog, "cannot be read, or is of another join or another balajoin: restore it"),
         (_cut_offsets, "cannot be read"),

@@ -1,4 +1,4 @@
-"""Signals to a real driver with a slow query: what ends, what is finished first, and that nothing stays behind."""
+"""Signals to a real driver with a slow query: which batch is finished first, and that no process stays behind."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ import pytest
 
 pytestmark = pytest.mark.spark
 
-# Each batch spends seconds in a Python worker; `started` appears there when one is in flight.
+# Each batch spends seconds in a Python worker, which creates the file `started` when a batch runs.
 DRIVER = """
 import logging, os, pathlib, sys, time
 from balajoin.spark.jars import default_cache
@@ -63,7 +63,7 @@ def alive(pids: set[int]) -> set[int]:
 
 @pytest.fixture
 def driver(tmp_path: Path) -> Iterator[Driver]:
-    """Runs with a batch in flight, as the leader of a process group, as a shell would have it."""
+    """A driver with a running batch. It leads its own process group, as if a shell had started it."""
     process = subprocess.Popen(
         [sys.executable, "-c", DRIVER, str(tmp_path)],
         stdout=subprocess.DEVNULL,

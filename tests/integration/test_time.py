@@ -28,7 +28,7 @@ DAY = 24 * HOUR
 
 
 def spark_stream_join(running: Pipeline) -> tuple[set[tuple[Any, ...]], int]:
-    """Spark's own join of the same topics, as its guide writes it: pairs by place, and rows it dropped as late."""
+    """Spark's own join of the same topics, as in its guide: pairs of positions, and the number of dropped late rows."""
 
     def side(stream: Stream, name: str) -> DataFrame:
         return (
@@ -74,7 +74,7 @@ def places(joined: DataFrame) -> set[tuple[Any, ...]]:
 def test_a_partition_that_lags_by_hours_loses_rows_in_sparks_join_and_none_here(
     pipeline: Callable[..., Pipeline],
 ) -> None:
-    """What a catch-up looks like: one partition holds six hours, the other only the last of them."""
+    """A typical catch-up: one partition holds six hours, the other only the last of them."""
     running = pipeline(lateness="1 minute", max_rows_per_batch=120)
     for topic in (running.probe.topic, running.build.topic):
         lagging = [Sent(b"k%d" % (n % 3), b"old", START + n * MINUTE, 0) for n in range(360)]
@@ -114,8 +114,8 @@ def test_a_time_in_the_future_is_a_dead_letter_and_expires_nothing(pipeline: Cal
 
 
 def test_a_repeated_batch_judges_times_by_the_same_clock(pipeline: Callable[..., Pipeline]) -> None:
-    """Else a row could be a dead letter in one attempt and joined in the next. The offset log keeps that time."""
-    running = pipeline(policy="hash")  # whose batches signal nothing, so that there is only one
+    """Otherwise a row could be a dead letter in one attempt and joined in the next. The offset log has the time."""
+    running = pipeline(policy="hash")  # hash sends no signals, so there is only one batch
     today = int(time.time() * 1000)
     for topic in (running.probe.topic, running.build.topic):
         send(running.bootstrap, topic, [Sent(b"k", b"v", today, 0)])
@@ -128,7 +128,7 @@ def test_a_repeated_batch_judges_times_by_the_same_clock(pipeline: Callable[...,
     log.write_text("\n".join([version, yesterday, *offsets]))
     for done in (log.with_name(".0.crc"), checkpoint / "commits" / "0", checkpoint / "commits" / ".0.crc"):
         done.unlink(missing_ok=True)
-    shutil.rmtree(running.folder / "results")  # by which the sink would know that it has the batch
+    shutil.rmtree(running.folder / "results")  # otherwise the sink would skip the batch
     running.run()
     assert len(everything(running.bootstrap, running.dead)) == 2
 
@@ -152,7 +152,7 @@ def test_partitions_that_are_added_while_it_runs_are_joined_and_waited_for(
             added.result(timeout=10)
             while len(admin.list_topics(topic, timeout=10).topics[topic].partitions) < 4:
                 time.sleep(0.1)
-        for hour in range(1, 3):  # the old ones run ahead by hours, the new ones follow by minutes
+        for hour in range(1, 3):  # old partitions advance by hours, new ones by minutes
             send_minutes(range(2, 4), range(9 + hour, 10 + hour))
             query.processAllAvailable()
             send_minutes(range(2), range(60 * hour, 60 * hour + 3))

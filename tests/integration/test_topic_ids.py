@@ -1,4 +1,4 @@
-"""A topic that was deleted and created anew is told from the one that a checkpoint has read."""
+"""The service notices a topic that was deleted and created anew since the checkpoint read it."""
 
 import time
 from collections.abc import Callable

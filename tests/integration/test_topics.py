@@ -1,4 +1,4 @@
-"""Against real brokers: topics, and whether a login and TLS reach both kinds of clients."""
+"""Topics on real brokers, and a login and TLS for both kinds of clients."""
 
 import uuid
 from collections.abc import Callable

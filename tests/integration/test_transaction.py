@@ -1,4 +1,4 @@
-"""Attempts to write a node's batch, on a real broker: whatever becomes of them, readers see each row once."""
+"""Attempts to write a node's batch on a real broker: however they end, readers see each row once."""
 
 import os
 import signal
@@ -149,7 +149,7 @@ def test_a_result_too_large_names_the_topic(target: Target, now: Marker) -> None
 def test_a_result_too_large_is_named_before_the_time_of_the_others_is_over(
     target: Target, now: Marker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are not sent any more, and a commit that waited for them would end in a timeout that tells nothing."""
+    """The other results are not sent any more. A commit that waited for them would fail with a vague timeout."""
     monkeypatch.setattr("balajoin.sinks.transaction._ANSWER_S", 10.0)
     patient = replace(target, options=(*target.options, ("message.timeout.ms", "600000")))
     small = [b"%d" % n for n in range(3000)]
@@ -197,7 +197,7 @@ def test_keys_and_values_may_be_missing(target: Target, now: Marker) -> None:
 
 @pytest.fixture(scope="module")
 def mortal_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
-    """It may be killed, and looks for transactions that took too long several times a second."""
+    """A broker that tests may kill. It looks for expired transactions several times a second."""
     soon = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
     jars = fetch("broker", default_cache(os.environ))
     with EmbeddedKafka(tmp_path_factory.mktemp("mortal"), jars, properties=soon) as running:

@@ -1,4 +1,4 @@
-"""Inputs that are written in transactions, on a real broker: aborted records leave gaps in offsets, and no results."""
+"""Transactional inputs on a real broker: aborted records leave gaps in the offsets, and no results."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -12,7 +12,7 @@ Pairs = Counter[tuple[bytes, bytes]]
 
 
 def write(bootstrap: str, topic: str, records: list[Sent], *, commit: bool) -> list[Sent]:
-    """In one transaction; returns what counts."""
+    """Writes the records in one transaction. Returns those that are committed."""
     transaction = begin_transaction(bootstrap, topic, records)
     if commit:
         transaction.commit_transaction()
@@ -22,7 +22,7 @@ def write(bootstrap: str, topic: str, records: list[Sent], *, commit: bool) -> l
 
 
 def numbered(prefix: str, first: int, count: int = 6) -> list[Sent]:
-    """Over two partitions and three keys, all within the join's interval."""
+    """Records in two partitions with three keys, all within the join's interval."""
     numbers = range(first, first + count)
     return [Sent(b"k%d" % (n % 3), f"{prefix}{n}".encode(), START + n, n % 2) for n in numbers]
 
@@ -42,7 +42,7 @@ def rows_in(batches: list[Any]) -> int:
 
 
 def test_only_committed_records_are_joined_each_once(pipeline: Callable[..., Pipeline]) -> None:
-    """Partitions begin and end with aborted records, some batches find nothing else, and one batch is repeated."""
+    """Partitions begin and end with aborted records, some batches have only these, and one batch is repeated."""
     running = pipeline(lateness="1 h")
     counted: dict[str, list[Sent]] = {"probe": [], "build": []}
     topics = {"probe": running.probe.topic, "build": running.build.topic}

@@ -1,4 +1,4 @@
-"""What nodes write themselves is, byte for byte, what Spark's `to_json` and `concat` would have written."""
+"""Nodes write the same bytes as Spark's `to_json` and `concat`."""
 
 import random
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""A join under load while random things break: every result must arrive, and every stop must say why.
+"""Runs a join under load while random things break. Every result must arrive, and every stop must name its cause.
 
-`python -m soak --help`, from the folder `tests`, or `make soak`.
+Run `python -m soak --help` in the folder `tests`, or `make soak`.
 """

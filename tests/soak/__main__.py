@@ -74,7 +74,7 @@ def _soak(folder: Path, broker: EmbeddedKafka, kinds: list[str], options: argpar
 
 
 def _plan(random_: random.Random, kinds: list[str], until: float | None) -> Iterator[str]:
-    """All kinds in random order, once or again and again until then."""
+    """All kinds in random order: once, or repeatedly until the time `until`."""
     while True:
         for kind in random_.sample(kinds, len(kinds)):
             if until is not None and time.monotonic() > until:
@@ -100,18 +100,18 @@ def _tell(world: World) -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="soak", description="A join under load while random things break.")
-    parser.add_argument("--minutes", type=float, default=8, help="no new fault after these (default: %(default)s)")
-    parser.add_argument("--once", action="store_true", help="each fault once, however long it takes")
+    parser = argparse.ArgumentParser(prog="soak", description="Runs a join under load while random things break.")
+    parser.add_argument(
+        "--minutes", type=float, default=8, help="minutes after which no new fault starts (default: %(default)s)"
+    )
+    parser.add_argument("--once", action="store_true", help="cause each fault once, without a time limit")
     parser.add_argument("--seed", type=int, default=random.randrange(10_000), help="repeats the choice of faults")
     parser.add_argument(
         "--faults", nargs="+", choices=FAULTS, default=list(FAULTS), metavar="KIND", help=", ".join(FAULTS)
     )
     parser.add_argument("--rate", type=int, default=100, help="probe rows per second (default: %(default)s)")
     parser.add_argument("--policy", default="bala-join", help="join.policy (default: %(default)s)")
-    parser.add_argument(
-        "--type", choices=get_args(JoinType), default="inner", help="of the join (default: %(default)s)"
-    )
+    parser.add_argument("--type", choices=get_args(JoinType), default="inner", help="join.type (default: %(default)s)")
     parser.add_argument("--delivery", choices=("exactly-once", "at-least-once"), default="exactly-once")
     return parser.parse_args()
 

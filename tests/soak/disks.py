@@ -1,4 +1,4 @@
-"""Disks that can be filled or made read-only: small ones in memory, which nobody else sees and which end with us."""
+"""Small disks in memory that can be filled or made read-only. Only this process sees them, and they end with it."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ _MIB = 1 << 20
 
 
 def go_where_disks_can_be_made() -> bool:
-    """Runs this program again with mounts of its own, which needs root or user namespaces; False if there are none."""
+    """Restarts this program with its own mounts. Returns False if there is neither root nor user namespaces."""
     if _INSIDE in os.environ:
         return os.environ[_INSIDE] == "yes"
     for unshare in (["unshare", "--mount"], ["unshare", "--user", "--map-root-user", "--mount"]):

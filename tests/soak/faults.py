@@ -1,4 +1,4 @@
-"""What can break. Each fault leaves the world such that the join goes on, or raises SoakError."""
+"""The faults. After each one the join can go on; otherwise the fault raises SoakError."""
 
 import os
 import re
@@ -17,10 +17,10 @@ from soak.world import TIMEOUT_S, Skew, World
 
 _JVM_GONE = "the Java process of Spark is gone"
 _CUT_SHORT = r"batch \d+ was cut short when join\.(policy|skew\.\w+) was .* Start once as it was"
-_POLICIES = ("bala-join", "hash", "flow-join", "bppr-det")  # those that need no list of keys
+_POLICIES = ("bala-join", "hash", "flow-join", "bppr-det")  # the policies that need no list of keys
 
 
-# --- what the service recovers from by itself, or when it is started again ---
+# --- faults from which the service recovers by itself or after a restart ---
 
 
 def kill_driver(world: World) -> None:
@@ -54,7 +54,7 @@ def restart_broker(world: World) -> None:
 
 
 def slow_broker(world: World) -> None:
-    """It stands still for seconds, a few times."""
+    """The broker hangs for seconds, a few times."""
     for _ in range(world.random.randint(1, 3)):
         pid = world.broker.pid
         assert pid is not None
@@ -68,7 +68,7 @@ def slow_broker(world: World) -> None:
 
 
 def full_cache(world: World) -> None:
-    """The local copy of the state cannot be written. The service goes on, and starts, all the same."""
+    """The local copy of the state cannot be written. The service still runs, and still starts."""
     with disks.full(world.cache):
         world.await_results()
         if world.random.random() < 0.5:
@@ -79,7 +79,7 @@ def full_cache(world: World) -> None:
 
 
 def lost_cache(world: World) -> None:
-    """The local copy of the state vanishes, again and again, while batches run."""
+    """The local copy of the state is deleted repeatedly while batches run."""
     for _ in range(world.random.randint(10, 30)):
         for folder in world.cache.iterdir():
             shutil.rmtree(folder, ignore_errors=True)
@@ -90,7 +90,7 @@ def lost_cache(world: World) -> None:
 def changed_settings(world: World) -> None:
     """After a crash the service starts with another policy, θ and ε.
 
-    A batch that some nodes have written, and others not, has to be finished as it began: the service says so.
+    If only some nodes have written a batch, it must be finished with the old settings, and the service says so.
     """
     before = world.skew
     world.service.kill()
@@ -109,7 +109,7 @@ def changed_settings(world: World) -> None:
     world.await_results()
 
 
-# --- what stops it, with an error that tells what to mend ---
+# --- faults that stop the service, with an error that says what to repair ---
 
 
 def full_checkpoint(world: World) -> None:
@@ -125,7 +125,7 @@ def read_only_checkpoint(world: World) -> None:
 
 
 def oversized_result(world: World) -> None:
-    """Each row fits into its topic; both together do not fit into a record."""
+    """Each row fits into its topic, but the result of both does not fit into a record."""
     assert world.output is not None
     world.load.pause()
     _set_topic(world, OUTPUT, "max.message.bytes", "1000000")
@@ -147,7 +147,7 @@ def oversized_result(world: World) -> None:
 
 
 def recreated_topic(world: World) -> None:
-    """While the service runs or while it is down; the new topic ends before or after where the reader was."""
+    """A topic is created anew while the service runs or is down. It ends before or after the reader's offset."""
     topic = world.random.choice([PROBE, BUILD])
     rows = len(rows_of(world.bootstrap, topic))
     world.settle()
@@ -170,7 +170,7 @@ def recreated_topic(world: World) -> None:
 
 
 def overtaken_reader(world: World) -> None:
-    """Records are deleted before they were read, while the service is down or hangs."""
+    """Records are deleted before they are read, while the service is down or hangs."""
     topic = world.random.choice([PROBE, BUILD])
     world.settle()
     running = world.random.random() < 0.5

@@ -1,4 +1,4 @@
-"""`balajoin run` as a supervisor runs it: in a process of its own, started again whenever it has ended."""
+"""Runs `balajoin run` as a supervisor does: in its own process, and restarts it when it has ended."""
 
 import os
 import re
@@ -18,12 +18,12 @@ _EXCERPT_CHARACTERS = 3000
 
 
 class SoakError(Exception):
-    """The service did what it must not do."""
+    """The service broke a promise."""
 
 
 @dataclass(frozen=True)
 class Ending:
-    """How a process ended: its exit code, and what it said at last."""
+    """How a process ended: its exit code and its last lines."""
 
     code: int
     error: str
@@ -54,7 +54,7 @@ class Service:
         self.starts += 1
 
     def ending(self) -> Ending | None:
-        """Of the last process, once: None if it runs, or was asked for already."""
+        """How the last process ended. None if it still runs, or if this was asked before."""
         if self._process is None or self._process.returncode is None:
             return None
         code, self._process = self._process.returncode, None
@@ -67,10 +67,10 @@ class Service:
             if ending := self.ending():
                 return ending
             time.sleep(0.2)
-        raise SoakError(f"the service should have stopped, and runs on:\n{self.excerpt}")
+        raise SoakError(f"the service should have stopped, but still runs:\n{self.excerpt}")
 
     def stop(self) -> None:
-        """As an operator does."""
+        """Stops the service with SIGTERM, as an operator does."""
         assert self._process is not None
         self._process.terminate()
         ending = self.await_ending()
@@ -78,7 +78,7 @@ class Service:
             raise SoakError(f"SIGTERM ended the service with {ending}:\n{self.excerpt}")
 
     def kill(self) -> None:
-        """The driver. Its JVM ends by itself, when it notices."""
+        """Kills the driver. Its JVM ends by itself when it notices that."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
@@ -94,7 +94,7 @@ class Service:
 
     @property
     def log(self) -> str:
-        """Of the last start."""
+        """The log since the last start."""
         with self._log.open("rb") as log:
             log.seek(self._log_start)
             return log.read().decode(errors="replace")

@@ -1,4 +1,4 @@
-"""What goes in, and what must come out of it by the definition of the join."""
+"""The input rows, the output, and the results that the definition of the join requires."""
 
 import random
 import threading
@@ -18,7 +18,7 @@ _PATIENCE_S = 180
 
 
 class Load:
-    """A skewed pair of streams, from a thread. Whatever the broker does, every row arrives once, and stays in order."""
+    """A thread that sends two skewed streams. Every row arrives once and in order, even if the broker fails."""
 
     def __init__(self, bootstrap: str, seed: int, rows_per_second: int) -> None:
         self._options = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5, "log_level": 0}
@@ -50,7 +50,7 @@ class Load:
     def _run(self) -> None:
         try:
             while not self._ended.is_set():
-                producer = Producer(self._options)  # anew, as topics may have been made anew
+                producer = Producer(self._options)  # a new producer, because the topics may be new
                 while self._wanted.is_set() and not self._ended.is_set():
                     self._send(producer)
                     time.sleep(self._pause_s)
@@ -82,7 +82,7 @@ def rows_of(bootstrap: str, topic: str) -> list[Row]:
 
 
 def expected(bootstrap: str, type_: str) -> dict[str, list[Row]]:
-    """Each result's id, and the rows that are in it, of what the topics hold now."""
+    """The results of all rows now in the topics: the rows of each result, by its id."""
     results = join(type_, rows_of(bootstrap, PROBE), rows_of(bootstrap, BUILD), BEFORE_MS * 1000, AFTER_MS * 1000)
     return {"-".join(map(_position, result)): [row for row in result if row] for result in results}
 
@@ -92,7 +92,7 @@ def _position(row: Row | None) -> str:
 
 
 class Output:
-    """Reads the output topic on and on, as a `read_committed` consumer does."""
+    """Reads the output topic continuously, as a `read_committed` consumer."""
 
     def __init__(self, bootstrap: str) -> None:
         self._consumer = Consumer(
@@ -108,12 +108,12 @@ class Output:
         self.begin()
 
     def begin(self) -> None:
-        """Forgets what was read so far: ids begin anew with a topic that is made anew."""
+        """Forgets the results read so far: in a new topic, ids start again."""
         self.seen: Counter[str] = Counter()
         self.values: dict[str, tuple[bytes, bytes]] = {}
 
     def read(self, seconds: float = 0.3) -> int:
-        """Takes what is there, and returns how many records were ever read."""
+        """Reads the available records. Returns how many were read in all."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             for message in self._consumer.consume(5_000, timeout=0.1):

@@ -1,4 +1,4 @@
-"""Broker, load, service and reader together, and the account of what went in and came out."""
+"""Holds the broker, load, service and reader, and the account of rows sent and results read."""
 
 import re
 import subprocess
@@ -63,7 +63,7 @@ _BROKER_AWAY = (
 
 @dataclass
 class Account:
-    """Over all epochs: an epoch is the life of one checkpoint."""
+    """Counts over all epochs. An epoch is the life of one checkpoint."""
 
     faults: Counter[str] = field(default_factory=Counter)
     endings: Counter[str] = field(default_factory=Counter)
@@ -81,7 +81,7 @@ class Account:
 
 @dataclass(frozen=True)
 class Skew:
-    """Settings that a checkpoint lets change at every start."""
+    """Settings that may change at every start with the same checkpoint."""
 
     policy: str
     threshold: float = 0.01
@@ -138,7 +138,7 @@ class World:
         )
 
     def begin(self) -> None:
-        """A new epoch, with a new checkpoint and empty topics."""
+        """Begins a new epoch, with a new checkpoint and empty topics."""
         self.account.epochs += 1
         self.configure()
         self.create_topics()
@@ -151,7 +151,7 @@ class World:
         self.load.resume()
 
     def delete_records(self, *topics: str) -> None:
-        """All there are."""
+        """Deletes all records of these topics."""
         ends = [TopicPartition(topic, p, OFFSET_END) for topic in topics for p in range(PARTITIONS)]
         deadline = time.monotonic() + TIMEOUT_S
         while True:
@@ -165,7 +165,7 @@ class World:
                 time.sleep(0.2)
 
     def send(self, records: Iterable[tuple[str, bytes, int, int]]) -> None:
-        """Rows beside the load: topic, key, bytes of value, and how much later than now."""
+        """Sends extra rows. A record is its topic, key, size of value, and how much later than now it is."""
         failures: list[object] = []
         producer = Producer({"bootstrap.servers": self.bootstrap, "message.max.bytes": 2_000_000, "log_level": 0})
         now_ms = int(time.time() * 1000)
@@ -183,7 +183,7 @@ class World:
             raise SoakError(f"the broker did not take rows: {failures[:1]}")
 
     def keep_running(self, allowed: str = _BROKER_AWAY) -> None:
-        """Starts the service if it is down. It may be down only for a reason that it gave, and that is allowed."""
+        """Starts the service if it is down. It may be down only with an error that `allowed` matches."""
         if self.service.is_running:
             return
         if ending := self.service.ending():
@@ -196,7 +196,7 @@ class World:
         self.account.endings[ending.error or f"ended by signal {-ending.code}"] += 1
 
     def await_refusal(self, pattern: str) -> None:
-        """The service stops by itself, with one error, which names cause and action; and stops again if restarted."""
+        """Waits until the service stops with one error that names cause and remedy. It must stop again if restarted."""
         for attempt in range(2):
             if attempt:
                 self.service.start()
@@ -212,12 +212,12 @@ class World:
         while self.output.read() < wanted:
             self.keep_running(allowed)
             if time.monotonic() > deadline:
-                raise SoakError(f"no more results:\n{self.service.excerpt}")
+                raise SoakError(f"results stopped coming:\n{self.service.excerpt}")
 
     # --- the account -------------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Stops load and service when all results are out, and adds the epoch to the account."""
+        """Stops load and service after all results have come, and adds the epoch to the account."""
         assert self.output is not None
         self.load.pause()
         type_ = self._options["type"]
@@ -225,7 +225,7 @@ class World:
         deadline = time.monotonic() + PATIENCE_S
         while not expected.keys() <= self.output.seen.keys() and time.monotonic() < deadline:
             self.keep_running()
-            if type_ != "inner":  # rows without a match are sure of it when time has passed
+            if type_ != "inner":  # rows are known to have no match only after event time has passed
                 self.send([(topic, b"end", 3, _LATER_MS) for topic in (PROBE, BUILD) for _ in range(PARTITIONS)])
                 expected = streams.expected(self.bootstrap, type_)
             self.output.read(2)
@@ -249,7 +249,7 @@ class World:
             len(everything(self.bootstrap, f"{OUTPUT}.{kind}")) for kind in ("late", "dead-letter")
         )
         if self.is_bad():
-            raise SoakError(f"results are not what they must be: {account}")
+            raise SoakError(f"results differ from those expected: {account}")
 
     def is_bad(self) -> bool:
         account = self.account

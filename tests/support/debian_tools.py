@@ -1,4 +1,4 @@
-"""Programs of Debian packages that some tests run: `make tools` installs them, and CI always has them."""
+"""Finds programs from Debian packages that some tests run. `make tools` installs them, and CI always has them."""
 
 import os
 import shutil

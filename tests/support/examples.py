@@ -1,4 +1,4 @@
-"""How many examples Hypothesis tries: a fifth in `make unit`, all of them in CI."""
+"""The number of examples that Hypothesis tries: a fifth in `make unit`, all in CI."""
 
 import os
 

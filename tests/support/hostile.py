@@ -1,4 +1,4 @@
-"""What is worse than chance: state, records and blocks that somebody made on purpose, with checksums that are right."""
+"""State, records and blocks that an attacker has forged, with correct checksums."""
 
 import json
 import struct
@@ -44,7 +44,7 @@ arrays = st.sampled_from(
 
 @st.composite
 def changed(draw: st.DrawFn, value: Any, others: st.SearchStrategy[Any] = json_values) -> Any:
-    """The same with one part, at any depth, exchanged or left out."""
+    """The value with one part, at any depth, replaced or left out."""
     if isinstance(value, dict | list) and len(value) and draw(st.integers(0, 5)):
         parts = dict(value) if isinstance(value, dict) else list(value)
         at = draw(st.sampled_from(sorted(parts) if isinstance(parts, dict) else range(len(parts))))
@@ -77,7 +77,7 @@ def spec(type_: JoinType = "inner") -> JoinSpec:
 
 
 def sealed(content: bytes) -> bytes:
-    """As an attacker would: with a checksum that is right."""
+    """The content with a correct checksum, as an attacker would write it."""
     return zlib.crc32(content).to_bytes(8, "little") + content
 
 

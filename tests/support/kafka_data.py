@@ -1,4 +1,4 @@
-"""Records in, records out: what tests on a real broker share."""
+"""Sends and reads records, for tests on a real broker."""
 
 import time
 import uuid
@@ -31,7 +31,7 @@ def send(bootstrap: str, topic: str, records: Iterable[Sent]) -> None:
 
 
 def begin_transaction(bootstrap: str, topic: str, records: Iterable[Sent]) -> Producer:
-    """The records are on the broker; whether they count is up to the caller, who commits or aborts."""
+    """Sends the records in a transaction that the caller commits or aborts."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": uuid.uuid4().hex})
     producer.init_transactions(DRAINED_WITHIN_S)
     producer.begin_transaction()
@@ -42,7 +42,7 @@ def begin_transaction(bootstrap: str, topic: str, records: Iterable[Sent]) -> Pr
 
 
 def _produce(producer: Producer, topic: str, records: Iterable[Sent]) -> list[Any]:
-    """Hands the records over; what the returned list holds after a flush are failures."""
+    """Queues the records. After a flush, the returned list holds the failures."""
     failures: list[Any] = []
     for record in records:
         producer.produce(
@@ -74,18 +74,18 @@ def everything(bootstrap: str, topic: str) -> list[Any]:
                 error = message.error()
                 if error is None:
                     messages.append(message)
-                else:  # the end tells more than the last message: what ends a transaction has an offset too
+                else:  # wait for the end, not for the last message: transaction markers have offsets too
                     assert error.code() == KafkaError._PARTITION_EOF, error
                     if message.offset() >= wanted.get(message.partition(), 0):
                         wanted.pop(message.partition(), None)
-        assert not wanted, f"{topic} did not give all its records"
+        assert not wanted, f"{topic} did not deliver all its records"
         return messages
     finally:
         consumer.close()
 
 
 def everything_by_kafka_python(bootstrap: str, topic: str) -> list[Any]:
-    """The same, as the other Kafka client sees it."""
+    """The same, read with kafka-python."""
     consumer = KafkaConsumer(bootstrap_servers=bootstrap, isolation_level="read_committed", enable_auto_commit=False)
     try:
         partitions = [kafka.TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic)]
@@ -95,7 +95,7 @@ def everything_by_kafka_python(bootstrap: str, topic: str) -> list[Any]:
         messages: list[Any] = []
         deadline = time.monotonic() + DRAINED_WITHIN_S
         while any(consumer.position(partition) < ends[partition] for partition in partitions):
-            assert time.monotonic() < deadline, f"{topic} did not give all its records"
+            assert time.monotonic() < deadline, f"{topic} did not deliver all its records"
             for found in consumer.poll(timeout_ms=200).values():
                 messages.extend(found)
         return messages
@@ -104,7 +104,7 @@ def everything_by_kafka_python(bootstrap: str, topic: str) -> list[Any]:
 
 
 def await_decided(bootstrap: str, topic: str) -> None:
-    """Until no transaction is open, nor one that has been committed a moment ago still to be shown to readers."""
+    """Waits until no transaction is open and readers see all committed ones."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     count = len(admin.list_topics(topic, timeout=10).topics[topic].partitions)
     wanted = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(count)}
@@ -119,7 +119,7 @@ def await_decided(bootstrap: str, topic: str) -> None:
 
 
 def ids_by_both_clients(bootstrap: str, topic: str) -> list[str]:
-    """The ids of all results that readers of committed records see, sorted; both clients see the same."""
+    """The sorted ids of all committed results. Asserts that both clients read the same ids."""
     await_decided(bootstrap, topic)
     ids = sorted(headers_of(message)["balajoin-id"] for message in everything(bootstrap, topic))
     others = everything_by_kafka_python(bootstrap, topic)

@@ -1,4 +1,4 @@
-"""Moments and whoever shows them, for tests that need no join."""
+"""Moments and a page that shows them, for tests without a join."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ BEGIN_MS = 1_700_000_000_000
 
 
 def moment(batch: int = 0, join: str = "clicks", **told: Any) -> Moment:
-    """A batch a second, on two nodes."""
+    """A moment of a join on two nodes that runs a batch every second."""
     usual: dict[str, Any] = {
         "policy": "bala-join",
         "epsilon": 0.2,

@@ -1,4 +1,4 @@
-"""What older balajoins left behind, from `data/`: states as bytes, and a whole checkpoint."""
+"""Data that older balajoins wrote, from `data/`: states as bytes, and a complete checkpoint."""
 
 import base64
 import json
@@ -9,7 +9,7 @@ DATA = Path(__file__).parents[1] / "data"
 
 
 def states(version: int) -> tuple[dict[int, dict[int, bytes]], dict[int, bytes]]:
-    """Of the nodes by number, -1 for the head, and of the sources by label."""
+    """The nodes' states by node and number (-1 is the head), and the sources' states by label."""
     written = json.loads((DATA / f"state-{version}" / "states.json").read_text())
     nodes = {
         int(node): {int(number): base64.b64decode(text) for number, text in entries.items()}
@@ -19,7 +19,7 @@ def states(version: int) -> tuple[dict[int, dict[int, bytes]], dict[int, bytes]]
 
 
 def checkpoint(version: int, folder: Path) -> Path:
-    """Spark's operators name their schema by its whole path, so a checkpoint that moves has to be told."""
+    """Unpacks a checkpoint, and corrects the absolute paths by which Spark's operators name their schemas."""
     with tarfile.open(DATA / f"state-{version}" / "checkpoint.tar.gz") as packed:
         packed.extractall(folder, filter="data")
     place = folder / "checkpoint"

@@ -1,4 +1,4 @@
-"""What there is to tell of the join in `data/state-2`."""
+"""The summary of the checkpoint in `data/state-2`."""
 
 import old_states
 from balajoin.checkpoints.reading import InputName, Offsets

@@ -1,4 +1,4 @@
-"""The join by its definition. Slow, short, and importing nothing of the project, which is measured by it."""
+"""The join by its definition: slow and short. It imports nothing of the project, whose results it checks."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ Result = tuple[Row | None, Row | None]
 
 
 def join(type_: str, probe: Iterable[Row], build: Iterable[Row], before_us: int, after_us: int) -> set[Result]:
-    """Any type of interval join, as SQL defines it. Semi and anti joins give a probe row and nothing beside it."""
+    """Any type of interval join, as SQL defines it. Results of semi and anti joins have a probe row only."""
     probe, build = list(probe), list(build)
     pairs = interval_join(probe, build, before_us, after_us)
     met_probe, met_build = {p for p, _ in pairs}, {b for _, b in pairs}

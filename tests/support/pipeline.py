@@ -1,4 +1,4 @@
-"""A join on a real broker that tests start and stop as they like, and Spark's own batch join of the same topics."""
+"""A join on a real broker that tests start and stop, and Spark's own batch join of the same topics."""
 
 import random
 from collections import Counter
@@ -25,7 +25,7 @@ BEFORE_MS, AFTER_MS = 5 * MINUTE, 2 * MINUTE
 
 @dataclass
 class Pipeline:
-    """Two topics, a checkpoint and a Parquet folder for the results: started and stopped as often as a test likes."""
+    """A join of two topics that writes to a Parquet folder. A test can start and stop it many times."""
 
     spark: SparkSession
     bootstrap: str
@@ -104,14 +104,14 @@ class Pipeline:
         )
 
     def run(self) -> list[Any]:
-        """Everything that is in the topics now, as one start of the query; returns its progress reports."""
+        """Starts the query once, for all records now in the topics. Returns its progress reports."""
         query = self.start()
         query.processAllAvailable()
         query.stop()
         return [progress for progress in query.recentProgress if "addBatch" in progress["durationMs"]]
 
     def crash_before_last_commit(self) -> None:
-        """As if the driver had been killed before its last batch was done: neither Spark nor the sink knows it."""
+        """Removes the last batch from the logs of Spark and the sink, as if the driver had died before its end."""
         notes = Path(self.checkpoint) / "commits"
         last = max(int(file.name) for file in notes.iterdir() if file.name.isdigit())
         for folder in (notes, self.folder / "results" / self.place / "_spark_metadata"):
@@ -120,11 +120,11 @@ class Pipeline:
                 (folder / f".{name}.crc").unlink(missing_ok=True)
 
     def run_a_batch(self) -> None:
-        """Everything that is in the topics now. What the batch publishes stays unread."""
+        """Runs one batch on all records now in the topics. Records that the batch publishes stay unread."""
         self.start(availableNow=True).awaitTermination()
 
     def results(self) -> DataFrame:
-        """Of all checkpoints: the sink of each has a folder of its own, because it knows batches by their number."""
+        """The results of all checkpoints. Each has its own folder, because the sink knows batches by number."""
         parts = [self.spark.read.parquet(str(part)) for part in (self.folder / "results").iterdir()]
         return reduce(DataFrame.unionAll, parts)
 
@@ -154,7 +154,7 @@ class Pipeline:
         return side(self.probe, "probe").join(side(self.build, "build"), F.expr(condition), how)
 
     def assert_equals_batch_join(self) -> int:
-        """Same results, same values, same times, each exactly once; returns how many."""
+        """Asserts the same results, values and times, each exactly once. Returns the number of results."""
         sides = ("probe", "build") if KINDS[self.type].pairs else ("probe",)
         columns = [f"{s}_{c}" for s in sides for c in ("value", "time", "partition", "offset")]
         key = F.coalesce(*[F.col(f"{side}_key") for side in sides]).alias("key")
@@ -166,7 +166,7 @@ class Pipeline:
 
 
 def rows(seed: int, count: int, first: int = 0, large: bool = False) -> list[Sent]:
-    """Half of them have one key; times are out of order, often equal, and often exactly an interval's edge apart."""
+    """Half of the rows have one key. Times are out of order, often equal, and often exactly an interval apart."""
     rng = random.Random(seed)
     keys = [b"hot"] * 6 + [b"", b"0", b"1", b"\xff\xfe", "käse".encode(), b"hot2"]
     return [

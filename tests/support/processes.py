@@ -1,4 +1,4 @@
-"""What the system knows of running processes: their children, command lines, and where they listen. Linux only."""
+"""Reads the children, command lines and listening addresses of running processes. Linux only."""
 
 import os
 import socket
@@ -13,13 +13,13 @@ _LISTENING = "0A"
 
 
 def tree(pid: int) -> list[int]:
-    """The process and all below it."""
+    """The process and its descendants."""
     listing = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True)
     return [pid, *(below for child in listing.stdout.split() for below in tree(int(child)))]
 
 
 def command_line(pid: int) -> str:
-    with suppress(OSError):  # it may have ended
+    with suppress(OSError):  # the process may have ended
         return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").replace("\0", " ")
     return ""
 
@@ -51,7 +51,7 @@ def _open_files(pid: int) -> list[str]:
 
 
 def _address(written: str) -> str:
-    """The kernel writes words of 32 bits in the machine's order."""
+    """Decodes an address, which the kernel writes as 32-bit words in the machine's byte order."""
     words = [int(written[at : at + 8], 16) for at in range(0, len(written), 8)]
     family = socket.AF_INET if len(words) == 1 else socket.AF_INET6
     return socket.inet_ntop(family, struct.pack(f"={len(words)}I", *words))

@@ -1,4 +1,4 @@
-"""A batch's progress as Spark reports it, for tests that need none of Spark's."""
+"""Progress reports of batches in Spark's format, for tests without Spark."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from balajoin.routing.statistics import SourceStatistics
 
 
 def read(topic: str, start: Mapping[int, int] | None, end: Mapping[int, int], **more: Any) -> dict[str, Any]:
-    """One of the progress's sources. `more` may hold `latest` offsets, and `rows` as Spark counts them."""
+    """One source of a progress report. `more` may hold `latest` offsets, and `rows` as Spark counts them."""
 
     def written(offsets: Mapping[int, int] | None) -> str | None:
         return None if offsets is None else json.dumps({topic: offsets})

@@ -1,4 +1,4 @@
-"""Rows as nodes make them of a probe and a build row."""
+"""Result rows as nodes build them from a probe row and a build row."""
 
 from typing import Any
 

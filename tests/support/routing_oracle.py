@@ -1,4 +1,4 @@
-"""Routing by definition, from the paper, in plain Python; imports nothing of the project."""
+"""Routing as the paper defines it, in plain Python. It imports nothing of the project."""
 
 from collections.abc import Iterable, Sequence
 
@@ -38,9 +38,9 @@ def balance_factor(loads: Sequence[int]) -> float:
 
 
 class BalancedPartition:
-    """Algorithm 2, a row at a time. `letter` follows the paper's letter where it breaks Theorem 1.
+    """Algorithm 2, one row at a time. `letter` follows the paper's pseudocode, which breaks Theorem 1.
 
-    `prose` follows the text around it: U(x) also grows where its least loaded node would still leave B above ε.
+    `prose` follows the paper's text: U(x) also grows if its least loaded node would still leave B above ε.
     """
 
     def __init__(self, n: int, epsilon: float, letter: bool = False, prose: bool = False) -> None:
@@ -83,9 +83,10 @@ class BalancedPartition:
 
 
 class SpaceSaving:
-    """k counters, of which the smallest is taken for a new key.
+    """Has k counters. A new key takes over the smallest one.
 
-    Which of several smallest is taken the algorithm leaves open, so another sketch surely agrees while none is taken.
+    The algorithm leaves open which of several smallest counters is taken. So two sketches are sure to agree only until
+    the first counter is taken over.
     """
 
     def __init__(self, k: int) -> None:
@@ -112,7 +113,7 @@ class SpaceSaving:
 def bala_join(
     hashes: Iterable[int], n: int, theta: float, epsilon: float, k: int, least: int
 ) -> list[tuple[int, bool]]:
-    """Node of each row, and whether it went there as skewed."""
+    """The node of each row, and whether the row was treated as skewed."""
     sketch, partition = SpaceSaving(k), BalancedPartition(n, epsilon)
     routed = []
     for x in hashes:

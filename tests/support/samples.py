@@ -14,7 +14,7 @@ SECTIONS: dict[str, dict[str, Any]] = {
 
 
 def join_toml(**changes: dict[str, Any]) -> str:
-    """A file with the settings that no file can do without. A change names its section: `join={"nodes": 2}`."""
+    """A file with only the required settings. Changes are given by section: `join={"nodes": 2}`."""
     lines = []
     for section in SECTIONS | changes:
         lines.append(f"[{section}]")

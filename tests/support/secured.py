@@ -1,4 +1,4 @@
-"""A broker that wants TLS and a login, and lets nobody do anything without an ACL: what tests of access share."""
+"""A broker that requires TLS and a login, and allows nothing without an ACL, for tests of access."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ from balajoin.config.models import Kafka
 from balajoin.embedded import EmbeddedKafka
 from balajoin.spark.jars import default_cache, fetch
 
-# All that a JAAS line could trip over
+# Holds all characters that need care in a JAAS line
 PASSWORD = "p\"a'ss \\ w;ord=$é"
 _SUPER_USER = "me"
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -96,8 +96,8 @@ def secured_broker(folder: Path) -> Iterator[SecuredBroker]:
         "listener.name.client.plain.sasl.jaas.config": login,
         "listener.name.client.scram-sha-512.sasl.jaas.config": f"{_SCRAM} required;",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "auto.create.topics.enable": "true",  # who only asks for a topic must not create it
-        "super.users": f"User:ANONYMOUS;User:{_SUPER_USER}",  # whoever comes without a login is the broker itself
+        "auto.create.topics.enable": "true",  # looking up a topic must not create it
+        "super.users": f"User:ANONYMOUS;User:{_SUPER_USER}",  # only the broker itself connects without a login
     }
     jars = fetch("broker", default_cache(os.environ))
     with EmbeddedKafka(folder / "broker", jars, properties=properties) as broker:
@@ -106,7 +106,7 @@ def secured_broker(folder: Path) -> Iterator[SecuredBroker]:
 
 @contextmanager
 def broker_that_asks_for_certificates(folder: Path, certificates: Path) -> Iterator[EmbeddedKafka]:
-    """It knows its clients by them, and lets those do anything."""
+    """A broker that identifies clients by their certificates, and allows these clients everything."""
     properties = {
         "listener.security.protocol.map": "CLIENT:SSL,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
         **_tls(certificates),
@@ -123,7 +123,7 @@ def _tls(folder: Path) -> dict[str, str]:
 
 
 def make_certificates(folder: Path) -> None:
-    """ca.pem, the broker's key and certificate in broker.pem, and a client's in client.pem and client.key."""
+    """Writes ca.pem, broker.pem with the broker's key and certificate, and client.pem and client.key."""
 
     def openssl(*arguments: str) -> None:
         subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)

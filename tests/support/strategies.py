@@ -1,4 +1,4 @@
-"""What the tests of the pure logic share: rows as tables and back, a state store in memory, and random rows."""
+"""For tests of the pure logic: converts rows to tables and back, a state store in memory, and random rows."""
 
 import zlib
 from collections import Counter
@@ -12,11 +12,11 @@ from oracle import Result, Row
 
 SECOND = 1_000_000
 LARGEST_ORDINARY_OBJECT = 1 << 20
-"""Half a region of the JVM's G1 collector, where its heap has 2 to 4 GiB."""
+"""Half a region of the JVM's G1 collector with a heap of 2 to 4 GiB."""
 
 
 def hash_of(key: bytes, hashes: int = 1 << 32) -> int:
-    """Some hash, of both signs. A small number of `hashes` makes different keys collide."""
+    """A hash that may be negative. A small number of `hashes` makes different keys collide."""
     return zlib.crc32(key) % hashes - hashes // 2
 
 
@@ -34,7 +34,7 @@ def table(rows: Iterable[Row], hashes: int = 1 << 32) -> pa.Table:
 
 
 def rows_of(*tables: pa.Table) -> list[Row]:
-    """The way back."""
+    """Converts tables back to rows."""
     return [
         Row(row["key"], row["time"], row["value"], row["partition"], row["offset"])
         for each in tables
@@ -43,7 +43,7 @@ def rows_of(*tables: pa.Table) -> list[Row]:
 
 
 def results_of(tables: Iterable[pa.Table]) -> Counter[Result]:
-    """Joined rows of a node as the oracle's results, each with how often it was there."""
+    """The joined rows of a node as the oracle's results, with the count of each."""
 
     def side(row: dict, name: str) -> Row | None:
         time, value, partition, offset = (row[f"{name}_{part}"] for part in ("time", "value", "partition", "offset"))
@@ -53,7 +53,7 @@ def results_of(tables: Iterable[pa.Table]) -> Counter[Result]:
 
 
 class Memory(dict[int, bytes]):
-    """Spark's map state as a dict. A number names one block for ever: it is never written again, nor used anew."""
+    """Spark's map state as a dict. Asserts that a number names one block for ever and is never used again."""
 
     def __init__(self, blocks: dict[int, bytes] | None = None, used: Iterable[int] = ()) -> None:
         super().__init__(blocks or {})
@@ -76,7 +76,7 @@ class Memory(dict[int, bytes]):
         return Memory(self, self.used)
 
 
-# The empty key, keys that are the beginning of another, zero bytes, and bytes that are no text.
+# The empty key, keys that are prefixes of others, zero bytes, and bytes that are not UTF-8.
 KEYS: Sequence[bytes] = (b"", b"a", b"ab", b"abc", b"\x00", b"\x00\x00", b"\xff\xfe", b"a longer key than the others")
 
 keys = st.sampled_from(KEYS)
@@ -87,6 +87,6 @@ values = st.none() | st.binary(max_size=12)
 def row_lists(
     draw: st.DrawFn, times: st.SearchStrategy[int], min_size: int = 0, max_size: int = 30, partition: int = 0
 ) -> list[Row]:
-    """Rows of one source; duplicates of key, time and value are likely, the offset tells them apart."""
+    """Rows of one source. Key, time and value are often equal; the offset tells rows apart."""
     drawn = draw(st.lists(st.tuples(keys, times, values), min_size=min_size, max_size=max_size))
     return [Row(key, time, value, partition, offset) for offset, (key, time, value) in enumerate(drawn)]

@@ -1,4 +1,4 @@
-"""No unit test starts a JVM."""
+"""Fails any unit test that starts a JVM."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 _SCRIPT = """#!/bin/sh
-echo 'a unit test starts no JVM: tests/integration is for those that do' | tee '{told}' >&2
+echo 'unit tests must not start a JVM: move this test to tests/integration' | tee '{told}' >&2
 exit 1
 """
 

@@ -28,7 +28,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class FakeModule(ModuleType):
-    """Stands in for a module of balajoin that needs Spark or a broker."""
+    """Replaces a module of balajoin that needs Spark or a broker."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str, **members: Any) -> None:
         super().__init__(f"balajoin.{name}")

@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md says how to add a policy: here its steps are followed literally, in a copy of the package."""
+"""Follows the steps of CONTRIBUTING.md to add a policy, literally, in a copy of the package."""
 
 import os
 import re
@@ -44,7 +44,7 @@ def apply(step: Step, tree: Path) -> None:
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package and its tests, with the policy of the page."""
+    """The package and its tests, with the policy of CONTRIBUTING.md added."""
     tree = tmp_path_factory.mktemp("copy")
     for folder in ("streaming", "tests"):
         shutil.copytree(
@@ -71,7 +71,7 @@ def test_the_page_creates_a_policy_and_a_test_and_registers_the_name() -> None:
 
 
 def test_the_policy_of_the_page_does_what_its_test_says(tree: Path) -> None:
-    """It also passes what holds for every policy, where tests take their names from `PolicyName`."""
+    """The policy also passes the tests for all policies, which take the names from `PolicyName`."""
     *_, own = steps()
     shared = in_tests("test_policies.py", tree)
     run(tree, "pytest", "-q", "-p", "no:cacheprovider", own.file, str(shared), "-k", "two_nodes or two-nodes")

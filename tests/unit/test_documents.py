@@ -1,4 +1,4 @@
-"""What the documents show works: files load, commands parse, programs compile, and links lead somewhere."""
+"""The examples in the documents work: files load, commands parse, programs compile, and links have targets."""
 
 import ast
 import re
@@ -19,7 +19,7 @@ PACKAGE = REPOSITORY / "streaming" / "balajoin"
 DOCUMENTS = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").glob("*.md")])
 MAKEFILE = (REPOSITORY / "Makefile").read_text()
 
-# A fenced block. What stands in it is no Markdown: neither its links nor its headings count.
+# A fenced block. Its content is not Markdown, so its links and headings do not count.
 FENCED = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 IN_LINE = re.compile(r"`(?P<text>[^`\n]+)`")
@@ -51,7 +51,7 @@ def blocks(language: str) -> list[Excerpt]:
 
 
 def prose(document: Path) -> str:
-    """The document without its blocks; lines keep their numbers."""
+    """The document without its code blocks. Lines keep their numbers."""
     return FENCED.sub(lambda found: "\n" * found[0].count("\n"), document.read_text())
 
 
@@ -90,7 +90,7 @@ def merged(whole: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
 
 
 def to_toml(table: dict[str, Any], prefix: str = "") -> str:
-    """Enough of TOML for tables of texts, numbers and truth values."""
+    """Writes tables of texts, numbers and booleans as TOML."""
     plain = {name: value for name, value in table.items() if not isinstance(value, dict)}
     lines = [f"[{prefix}]"] if prefix else []
     for name, value in plain.items():
@@ -103,7 +103,7 @@ def to_toml(table: dict[str, Any], prefix: str = "") -> str:
 
 @pytest.mark.parametrize("block", blocks("toml"), ids=str)
 def test_a_file_that_is_shown_loads(block: Excerpt, tmp_path: Path) -> None:
-    """A block that names no brokers is a part of a file: it is put into the one that the README shows."""
+    """A block that names no brokers is only a part of a file, so it is put into the file of the README."""
     settings, text = tomllib.loads(block.text), block.text
     if "bootstrap_servers" not in settings.get("kafka", {}):
         text = to_toml(merged(tomllib.loads(first_join().text), settings))
@@ -126,7 +126,7 @@ def test_the_first_join_is_the_commented_example() -> None:
 
 @pytest.mark.parametrize("command", joins(), ids=str)
 def test_a_command_that_is_shown_parses(command: Excerpt, capsys: pytest.CaptureFixture[str]) -> None:
-    """In a sentence a command may stand without its options, as its name."""
+    """A sentence may name a command without its options."""
     arguments = shlex.split(command.text)[1:]
     try:
         cli._parser().parse_args(arguments)
@@ -150,7 +150,7 @@ def test_a_program_that_is_shown_compiles(block: Excerpt) -> None:
 def test_a_program_imports_what_there_is(block: Excerpt) -> None:
     for node in ast.walk(ast.parse(block.text)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("balajoin"):
-            exec(compile(ast.Module([node], []), str(block), "exec"), {})  # which raises where a name is missing
+            exec(compile(ast.Module([node], []), str(block), "exec"), {})  # raises if a name is missing
 
 
 def users_tests() -> list[Excerpt]:
@@ -192,7 +192,7 @@ def test_a_link_leads_somewhere(link: Excerpt) -> None:
 
 
 def pointers_in_code() -> Iterator[Excerpt]:
-    """Where code, settings and dashboards name a document, also one of its headings."""
+    """References from code, settings and dashboards to a document or to one of its headings."""
     folders = ("streaming", "tests", "benchmarks", "dashboards", "examples")
     for folder in folders:
         for file in sorted((REPOSITORY / folder).rglob("*")):
@@ -216,7 +216,7 @@ def named_files() -> list[Excerpt]:
 
 @pytest.mark.parametrize("named", named_files(), ids=str)
 def test_a_file_that_is_named_exists(named: Excerpt) -> None:
-    """By its path from the repository or the package; a test, and a module that was named before, by its name alone."""
+    """A file is named by its path in repository or package. For tests and repeated modules a name is enough."""
     name = named.text.split(" ")[0]
     if f"Create `{name}`" in named.document.read_text():
         return

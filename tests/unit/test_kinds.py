@@ -1,4 +1,4 @@
-"""Unit tests start no broker, Spark or browser, and integration tests are those that do."""
+"""Unit tests start no broker, Spark or browser; tests that do are integration tests."""
 
 import os
 import subprocess
@@ -23,5 +23,5 @@ def test_java_refuses_to_start_here(refusing_java: Path) -> None:
     java = Path(os.environ["JAVA_HOME"], "bin", "java")
     told = subprocess.run([java, "-version"], capture_output=True, text=True)
     assert told.returncode == 1
-    assert "starts no JVM" in told.stderr
-    (refusing_java / "told").unlink()  # so that this test may have tried
+    assert "must not start a JVM" in told.stderr
+    (refusing_java / "told").unlink()  # otherwise this test itself would fail for starting Java

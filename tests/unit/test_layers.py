@@ -1,4 +1,4 @@
-"""Imports point one way: each package imports only what stands below it, and the pure logic imports no runtime."""
+"""Imports point one way: a package imports only lower ones, and the pure logic imports no runtime."""
 
 import ast
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "streaming" / "balajoin"
 
-# From the floor to the roof. Packages of one line may import each other.
+# From the lowest to the highest. Packages of one line may import each other.
 LAYERS = (
     {"errors", "core"},
     {"routing", "compute"},
@@ -21,7 +21,7 @@ LAYERS = (
     {"cli"},
     {"__main__", "__init__"},
 )
-# They stand between the pure logic and Spark, beside the logic that they serve, and belong to the fourth line.
+# Adapters between the pure logic and Spark. They are beside their logic, but belong to the fourth line.
 ADAPTERS = {"compute/batch.py", "compute/processor.py", "routing/router.py"}
 PURE = ("core", "routing", "compute")
 RUNTIMES = {"pyspark", "confluent_kafka", "kafka", "pydantic", "prometheus_client", "rich"}
@@ -93,7 +93,7 @@ def test_the_root_holds_the_public_face_only() -> None:
 
 
 def called(module: str) -> set[str]:
-    """The last names of all that a module calls: `Producer` for `Producer(…)` and for `confluent_kafka.Producer(…)`."""
+    """The last names of all calls in a module: `Producer` for `Producer(…)` and `confluent_kafka.Producer(…)`."""
     calls = (node.func for node in ast.walk(ast.parse((PACKAGE / module).read_text())) if isinstance(node, ast.Call))
     return {name for call in calls if (name := getattr(call, "attr", getattr(call, "id", None)))}
 

@@ -1,4 +1,4 @@
-"""What a program that imports balajoin may count on: its names, typed constructors, and defaults."""
+"""The promises to programs that import balajoin: its names, typed constructors and defaults."""
 
 import ast
 import os
@@ -111,7 +111,7 @@ def test_mypy_accepts_right_arguments_and_refuses_wrong_ones(tmp_path: Path) -> 
 
 
 def typed_parameters(model: str) -> ast.arguments:
-    """Those that the type checker is told of, as the constructor checks texts and keeps numbers."""
+    """The constructor's parameters for type checkers: it takes durations as text and stores numbers."""
     tree = ast.parse(Path(models.__file__).read_text(encoding="utf-8"))
     (body,) = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == model]
     return next(node.args for node in ast.walk(body) if isinstance(node, ast.FunctionDef) and node.name == "__init__")

@@ -1,4 +1,4 @@
-"""Nothing that is read from a topic or a checkpoint can run code."""
+"""No data from a topic or a checkpoint can run code."""
 
 import ast
 import pickle
@@ -33,7 +33,7 @@ def test_the_package_has_nothing_that_could_run_what_it_reads():
             elif isinstance(node, ast.ImportFrom):
                 modules = [node.module or ""]
             where = f"{path.relative_to(PACKAGE)}:{getattr(node, 'lineno', 0)}"
-            if path.name != "_die_with_parent.py":  # it calls prctl, and reads nothing
+            if path.name != "_die_with_parent.py":  # this module calls prctl, and reads no data
                 assert not {module.partition(".")[0] for module in modules} & _RUNS_CODE, where
             if isinstance(node, ast.Call):
                 assert not (isinstance(node.func, ast.Name) and node.func.id in _BUILT_IN), where
@@ -76,4 +76,4 @@ def test_a_pickle_stays_shut_wherever_it_is_put(tmp_path):
     assert Guest(1, NODES).accept([Part(STAMP, 0, 1, "a", 0, 1, (), (), pickled)], NOW.batch) == []
     assert not fuse.exists()
     pickle.loads(pickled)
-    assert fuse.exists(), "the test's bomb is a dud"
+    assert fuse.exists(), "unpickling the bomb should run its code"

@@ -1,1 +1,1 @@
-"""What a checkpoint holds: read, shown, and written anew for another number of nodes. No query runs here."""
+"""Reads, shows and rescales checkpoints. No query runs here."""

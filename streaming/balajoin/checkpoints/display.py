@@ -1,4 +1,4 @@
-"""A checkpoint's summary for people, as tables, and for programs, as JSON."""
+"""Shows a checkpoint's summary as tables for people and as JSON for programs."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -15,7 +15,7 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 def as_json(summary: CheckpointSummary) -> dict[str, Any]:
-    """Times are in ISO 8601; whatever has none yet is null."""
+    """Times are in ISO 8601. A time that is not known yet is null."""
     return {
         "checkpoint": summary.location,
         "join": summary.join,
@@ -73,7 +73,9 @@ def tables(summary: CheckpointSummary, most_keys: int) -> Iterator[RenderableTyp
     yield f"{summary.location}: {_moment(summary)}"
     yield ", ".join(f"{setting} {value}" for setting, value in shown(summary.pins).items())
     yield from (
-        f"read of {topic}: {_places(ends)}" for offsets in summary.offsets.values() for topic, ends in offsets.items()
+        f"offsets of {topic}: {_places(ends)}"
+        for offsets in summary.offsets.values()
+        for topic, ends in offsets.items()
     )
     yield _nodes(summary)
     yield _sources(summary)
@@ -83,7 +85,8 @@ def tables(summary: CheckpointSummary, most_keys: int) -> Iterator[RenderableTyp
 
 def _moment(summary: CheckpointSummary) -> str:
     if summary.join is None:
-        return f"rescaled and not started yet, {sum(node.owed for node in summary.nodes):,} results are on their way"
+        owed = sum(node.owed for node in summary.nodes)
+        return f"rescaled and not started yet, {owed:,} results are to be written"
     again = "" if summary.unfinished is None else f"; batch {summary.unfinished} was begun and will be repeated"
     return f"after batch {summary.batch} of join {summary.join}{again}"
 

@@ -1,4 +1,4 @@
-"""A checkpoint's own files, on whatever file system Spark reaches."""
+"""Reads and writes files of a checkpoint, on any file system that Spark reaches."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ class Folder:
 
     @property
     def local_path(self) -> Path | None:
-        """On this machine's disk; None for a folder elsewhere."""
+        """The folder's path on this machine's disk; None for a folder on another file system."""
         uri = self._root.toUri()
         return Path(str(uri.getPath())) if str(uri.getScheme()) == "file" else None
 
@@ -28,7 +28,7 @@ class Folder:
         return bool(self._system.exists(self._path(name)))
 
     def numbers(self, folder: str) -> list[int]:
-        """The files of a log of Spark's, which are named by batch."""
+        """The batch numbers in one of Spark's logs, whose files are named by batch."""
         if not self.exists(folder):
             return []
         names = [str(status.getPath().getName()) for status in self._system.listStatus(self._path(folder))]

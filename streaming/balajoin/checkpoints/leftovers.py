@@ -1,8 +1,8 @@
-"""What the nodes of a stopped join left of some keys: which rows go on, and which results were still on their way.
+"""The state of some keys at the nodes of a stopped join: which rows a new node keeps, and which results are owed.
 
-A probe row that was a guest at node *j* has met the build rows that had reached *j*. Those that its home has, and that
-had not, are joined here: the results are owed. Which they are, and why no others: see docs/rescale.md. With
-nothing on its way any more, rows that were held back only for that are decided too, in types of joins that do so.
+A probe row that was a guest at node *j* has met the build rows that had reached *j*. Build rows that its home has, and
+that had not reached *j*, are joined here: these results are owed. docs/rescale.md proves which they are. No message is
+in flight after a stop. So joins that emit rows without a match also decide the rows that only waited for messages.
 """
 
 from collections import defaultdict
@@ -34,7 +34,7 @@ _MET: Mapping[Side, Shelf] = {"probe": "met_probe", "build": "met_build"}
 
 @dataclass(frozen=True)
 class Entry:
-    """Of a node's state."""
+    """One entry of a node's state."""
 
     node: int
     number: int
@@ -45,7 +45,7 @@ class Entry:
 class _Stored:
     node: int
     is_new: bool
-    """Whether the join's last batch brought it."""
+    """Whether the rows came in the join's last batch."""
     shelf: Shelf
     rows: pa.Table
 
@@ -62,7 +62,7 @@ class _Guests:
 
 class Leftovers:
     def __init__(self, entries: Iterable[Entry], nodes: int, batch: int, spec: JoinSpec) -> None:
-        """Of a join with so many nodes, after its last batch; `spec` is that of the join that goes on."""
+        """`nodes` and `batch` are those of the stopped join; `spec` is that of the rescaled join."""
         self._nodes = nodes
         self._batch = batch
         self._spec = spec
@@ -82,10 +82,10 @@ class Leftovers:
             for stored in self._stored(_MET[side]):
                 self._mark(side, stored.rows)
 
-    # --- what goes on -------------------------------------------------------------------------------------------------
+    # --- rows to keep -------------------------------------------------------------------------------------------------
 
     def kept(self) -> Iterator[tuple[Shelf, Iterable[pa.Table]]]:
-        """All rows and marks, each once. To be asked when all that is owed is known."""
+        """All rows and marks, each once. Call it after `owed`, which adds marks."""
         yield "build", (some.rows for stored in self._stored("build") for some in stored.only(self._is_at_home(stored)))
         yield "probe", self._probe()
         yield "unmatched_probe", (stored.rows for stored in self._stored("unmatched_probe"))
@@ -99,11 +99,11 @@ class Leftovers:
 
     @property
     def decided(self) -> dict[Side, int]:
-        """A node that had nothing to do in the last batches has decided less; now all are at the same point."""
+        """Up to which time each side is decided. Idle nodes had decided less; now all are at the latest point."""
         sides = [side for side in SIDES if any(side in state.decided for state in self.nodes.values())]
         return {side: max(self._decided_below(side, node) for node in self.nodes) for side in sides}
 
-    # --- what is owed -------------------------------------------------------------------------------------------------
+    # --- results that are owed ----------------------------------------------------------------------------------------
 
     def owed(self) -> Iterator[pa.Table]:
         yield from (concat([decode(block, PAIRS)]) for block in self._owed)
@@ -164,8 +164,8 @@ class Leftovers:
     def _missed(self, guest: _Guests, build: _Stored, had: Longs) -> Mask:
         """Which build rows of a home had not reached the guest's node.
 
-        What a node had is still there unless it was too old to keep. Of what is older, only rows that came to their
-        home in the last batch are still on their way.
+        A node still has the rows that had reached it, except those that it has evicted. Of rows old enough to be
+        evicted, only those that came to their home in the last batch had not reached the guest's node.
         """
         missed: Mask = ~np.isin(positions(build.rows), had)
         if not build.is_new:
@@ -175,20 +175,20 @@ class Leftovers:
         return missed
 
     def _kept_from(self, node: int) -> int:
-        """What was at the node when its last batch evicted, and matches probe times from here on, is still there."""
+        """The node has evicted no build row that matches a probe row of this time or later."""
         return self.nodes[node].build_kept_from
 
     def _build_rows_had(self, hashes: Longs) -> dict[int, Longs]:
-        """By node, who the build rows of these hashes are that it has."""
+        """The positions of the build rows of these hashes that each node has."""
         found: dict[int, list[Longs]] = {node: [_NONE] for node in self.nodes}
         for stored in self._stored("build"):
             found[stored.node].append(positions(stored.rows)[np.isin(longs(stored.rows, "hash"), hashes)])
         return {node: np.concatenate(some) for node, some in found.items()}
 
-    # --- who is alone -------------------------------------------------------------------------------------------------
+    # --- rows without a match -----------------------------------------------------------------------------------------
 
     def _may_meet(self, stored: _Stored) -> Mask:
-        """False for rows that are decided to be alone."""
+        """False for rows that are already decided to have no match."""
         if stored.shelf == "unmatched_build":
             undecided: Mask = longs(stored.rows, "time") >= self._decided_below("build", stored.node)
         elif stored.shelf == "unmatched_probe":
@@ -210,7 +210,7 @@ class Leftovers:
         return met
 
     def _mark(self, side: Side, rows: pa.Table) -> None:
-        """Each row once: guests and home mark a build row alike."""
+        """Keeps each mark once: guests and the home may mark the same build row."""
         self._marks[side].extend(some_rows(rows, ~self._have_met(side, rows)))
         self._met[side] = np.union1d(self._met[side], positions(rows))
 
@@ -234,14 +234,14 @@ class Leftovers:
 def last_batch(state: NodeState) -> LastBatch:
     if state.last is None:
         raise StateError(
-            "the checkpoint was last written by an older balajoin, which did not note what is on its way: start and "
-            "stop the join once with this one, then rescale"
+            "the checkpoint was last written by an older balajoin, which did not note which rows are in flight: start "
+            "and stop the join once with this one, then rescale"
         )
     return state.last
 
 
 def _distinct(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Rows of the same place once."""
+    """Keeps one row of each Kafka position."""
     known = _NONE
     for rows in tables:
         mine = positions(rows)

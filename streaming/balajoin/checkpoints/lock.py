@@ -1,4 +1,4 @@
-"""One process a checkpoint. On this machine a lock says so at once; elsewhere Spark notices it by its logs."""
+"""Allows one process per checkpoint. A lock covers this machine; elsewhere Spark notices a second one by its logs."""
 
 import fcntl
 from collections.abc import Iterator
@@ -13,13 +13,13 @@ _FILE = "balajoin.lock"
 
 @contextmanager
 def sole_user(checkpoint: Path | None, *, create: bool = False) -> Iterator[None]:
-    """Within, nobody else on this machine runs on the checkpoint, or makes another of it.
+    """Inside this context no other process on this machine runs on the checkpoint or rescales it.
 
     None stands for a checkpoint that is not on this machine's disk: nothing is locked.
     """
     with ExitStack() as stack:
         if checkpoint is not None:
-            with suppress(OSError):  # where nothing is, or nobody can write, Spark will say so
+            with suppress(OSError):  # no folder, or no right to write: Spark reports that itself
                 if create:
                     checkpoint.mkdir(parents=True, exist_ok=True)
                 _lock(stack.enter_context((checkpoint / _FILE).open("a")), checkpoint)

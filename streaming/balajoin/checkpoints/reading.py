@@ -1,4 +1,4 @@
-"""A checkpoint as its last finished batch left it, read with Spark's state data source."""
+"""Reads the checkpoint of the last finished batch with Spark's state data source."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -20,21 +20,21 @@ _NODES, _SOURCES = "transformWithStateInPandasExec", "applyInPandasWithState"
 _VARIABLES = {"state"}
 
 InputName = Literal["probe", "build", "control", "replicas"]
-_INPUTS: tuple[InputName, ...] = get_args(InputName)
+INPUTS: tuple[InputName, ...] = get_args(InputName)
 
 Offsets = Mapping[str, Mapping[str, int]]
-"""Of one input: topic, partition, and the first offset not read yet."""
+"""For each topic and partition of one input, the first offset that is not read yet."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     location: str
     join: str | None
-    """Spark's id of the query; none before its first start."""
+    """Spark's id of the query; None before the first start."""
     batch: int
-    """The last one that was finished."""
+    """The last finished batch."""
     unfinished: int | None
-    """A batch that was begun and has to be repeated."""
+    """The batch that was begun but not finished; the next start repeats it."""
     nodes: int
     offsets: Mapping[InputName, Offsets]
     states: DataFrame
@@ -44,7 +44,7 @@ class Checkpoint:
 
 @contextmanager
 def explained(location: str, servers: str = "", file: str = "FILE") -> Iterator[None]:
-    """Within, what Spark says of a checkpoint becomes one line."""
+    """Turns Spark's errors about a checkpoint into one line."""
     try:
         yield
     except (PySparkException, Py4JError) as error:
@@ -55,12 +55,12 @@ def explained(location: str, servers: str = "", file: str = "FILE") -> Iterator[
 def read(spark: SparkSession, location: str) -> Checkpoint:
     folder = Folder(spark, location)
     if not folder.exists("metadata"):
-        raise StateError(f"there is no checkpoint at {location}: look for another, or start the join with this one")
+        raise StateError(f"there is no checkpoint at {location}: check the path, or start the join with it once")
     finished, begun = folder.numbers("commits"), folder.numbers("offsets")
     if not finished:
         raise StateError(f"the checkpoint {location} holds nothing yet: no batch was finished with it")
     batch = finished[-1]
-    spark.streams  # noqa: B018 - makes Spark's state coordinator, which its state data source asks for
+    spark.streams  # noqa: B018 - makes Spark's state coordinator, which its state data source needs
     operators = _operators(spark, folder.location, location, folder.exists("state"))
     return Checkpoint(
         location=location,
@@ -83,28 +83,30 @@ class _Operator:
 def _operators(spark: SparkSession, path: str, location: str, stateful: bool) -> dict[str, _Operator]:
     rows = spark.read.format("state-metadata").load(path).collect() if stateful else []
     if sorted(row["operatorName"] for row in rows) != sorted((_NODES, _SOURCES)):
-        raise StateError(f"the checkpoint {location} is not of balajoin: its query has other stateful operators")
+        raise StateError(
+            f"the checkpoint {location} was not written by balajoin: its query has other stateful operators"
+        )
     for row in rows:
         variables = json.loads(row["operatorProperties"] or "{}").get("stateVariables", [])
         if row["operatorName"] == _NODES and {variable["stateName"] for variable in variables} != _VARIABLES:
             raise StateError(
-                f"the checkpoint {location} is of another balajoin, with other state: run the balajoin that wrote it, "
+                f"another version of balajoin wrote the checkpoint {location}: run the balajoin that wrote it, "
                 "or start with a new checkpoint"
             )
     return {row["operatorName"]: _Operator(row["operatorId"], row["numPartitions"]) for row in rows}
 
 
 def _offsets(log: str, location: str) -> dict[InputName, Offsets]:
-    """A line says which format the log has, one is Spark's, and each input has one."""
+    """The log's first line is its format, the second is Spark's own, and then each input has a line."""
     try:
         version, _, *inputs = log.split("\n")
         if version == "v1":
-            return dict(zip(_INPUTS, map(json.loads, inputs), strict=True))
+            return dict(zip(INPUTS, map(json.loads, inputs), strict=True))
     except ValueError:
         pass
     raise StateError(
         f"the checkpoint {location} cannot be read: its offset log is damaged, or of another Spark. Restore it from a "
-        "copy, or start with a new one"
+        "copy, or start with a new checkpoint"
     )
 
 
@@ -116,7 +118,7 @@ def _node_states(spark: SparkSession, path: str, operator: int, batch: int) -> D
         .option("batchId", batch)
         .load(path)
     )
-    # Node j alone is on partition j: see `labels`.
+    # Partition j holds node j only: see `labels`.
     return stored.select(
         F.col("partition_id").alias("node"),
         F.col("user_map_key.number").alias("number"),

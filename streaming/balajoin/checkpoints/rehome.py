@@ -1,7 +1,7 @@
-"""The state of a join under another number of nodes: every row at its new home, what was on its way as results owed.
+"""Moves the state of a join to another number of nodes: rows go to their new homes, missing results become owed ones.
 
-A row's new home is known from its hash, so each new node can be made of what the old ones held of its keys, without the
-others: `scatter` takes the old nodes apart, `gather` makes a new one.
+A row's hash tells its new home. So each new node is built only from the rows of its own keys: `scatter` splits the old
+nodes, `gather` builds a new one.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,14 +22,14 @@ from balajoin.core.spec import JoinSpec
 
 @dataclass(frozen=True)
 class Rescale:
-    """What a join is made anew of: its nodes so far, its last batch, and what it shall be."""
+    """The old join's number of nodes and last batch, and the new join's spec."""
 
     nodes: int
     batch: int
     spec: JoinSpec
 
     def scatter(self, entry: Entry) -> Iterator[tuple[int, bytes]]:
-        """What each new node has to know of an entry. Heads go to all of them."""
+        """The parts of an entry that go to each new node. Every new node gets all heads."""
         if entry.number == HEAD:
             yield from ((node, entry.block) for node in range(self.spec.nodes))
         elif entry.number < HEAD:
@@ -42,7 +42,7 @@ class Rescale:
                     yield node, tagged(shelf, part)
 
     def gather(self, entries: Iterable[Entry]) -> Iterator[tuple[int, bytes]]:
-        """The whole state of a new node, of all that was scattered to it."""
+        """The complete state of a new node, from all parts that `scatter` sent to it."""
         old = Leftovers(entries, self.nodes, self.batch, self.spec)
         debts = 0
         for debt in owed.entries(old.owed()):
@@ -60,7 +60,7 @@ class Rescale:
             yield from (tagged(shelf, single) for single in sliced(piece, self.spec.slice_us))
 
     def _state(self, old: Leftovers, next_number: int, debts: int) -> NodeState:
-        """All nodes agree on time, and batches begin anew: the last one becomes -1."""
+        """All new nodes get the same times. Batch numbers start again: the last batch becomes -1."""
         newest = max(old.nodes.values(), key=last_batch)
         return replace(
             newest,

@@ -1,4 +1,4 @@
-"""`balajoin rescale`: of a stopped join's checkpoint, one with another number of nodes."""
+"""`balajoin rescale`: makes a checkpoint with another number of nodes from that of a stopped join."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -23,20 +23,17 @@ from balajoin.errors import StateError
 from balajoin.kafka import topic_ids
 from balajoin.routing.state import SourceState
 from balajoin.spark.labels import node_labels
+from balajoin.spark.schemas import spark_schema
 from balajoin.spark.session import create_session
 from balajoin.spark.worker import settle
 
-_SCATTERED = "node bigint, old int, number bigint, block binary"
-_SCATTERED_SCHEMA = pa.schema(
-    [("node", pa.int64()), ("old", pa.int32()), ("number", pa.int64()), ("block", pa.binary())]
-)
-_GATHERED_SCHEMA = pa.schema([("node", pa.int64()), ("number", pa.int64()), ("block", pa.binary())])
+_SCATTERED = pa.schema([("node", pa.int64()), ("old", pa.int32()), ("number", pa.int64()), ("block", pa.binary())])
 
 Map = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def rescale(config: Config, nodes: int, to: str, *, file: str, cache: Path, verbose: bool) -> str:
-    """Writes the checkpoint; returns what to do with it."""
+    """Writes the new checkpoint, and returns a line that says how to use it."""
     checkpoint = config.run.checkpoint
     spark = create_session(
         master=config.run.master,
@@ -63,7 +60,7 @@ def change(
 ) -> None:
     target = Folder(spark, to)
     if target.exists():
-        raise StateError(f"{to} exists: name a place for the new checkpoint where nothing is, or delete that first")
+        raise StateError(f"{to} exists: choose another place for the new checkpoint, or delete this one first")
     old = reading.read(spark, location)
     _refuse_unfit(old, nodes, given)
     spec = replace(JoinSpec.of(settings, {**given, "join.nodes": nodes}, sources={}), nodes=nodes)
@@ -87,7 +84,7 @@ def _refuse_unfit(old: Checkpoint, nodes: int, given: dict[str, Any]) -> None:
     if old.unfinished is not None:
         raise StateError(
             f"the join with the checkpoint {old.location} was stopped within batch {old.unfinished}, or still runs: "
-            "start it, stop it with Ctrl-C or SIGTERM, which finish the batch, and rescale then"
+            "start it, stop it with Ctrl-C or SIGTERM, which finishes the batch, and then rescale"
         )
     for row in old.states.filter(f"number = {HEAD}").collect():
         state = NodeState.read(bytes(row["block"]))
@@ -96,16 +93,16 @@ def _refuse_unfit(old: Checkpoint, nodes: int, given: dict[str, Any]) -> None:
 
 
 def _refuse_moved(spark: SparkSession, old: Checkpoint) -> None:
-    """A lock tells that on one machine; here it shows wherever the join runs."""
+    """Notices a join that runs on any machine; a lock notices only one on this machine."""
     if Folder(spark, old.location).numbers("offsets")[-1] != old.batch:
-        raise StateError(f"the join with the checkpoint {old.location} still runs: stop it, and rescale then")
+        raise StateError(f"the join with the checkpoint {old.location} still runs: stop it, and then rescale")
 
 
 def rehomed(states: DataFrame, change: Rescale) -> DataFrame:
-    """Each new node is made in one task, the one that Spark will give its label to."""
+    """Builds each new node in one task: the task to which Spark assigns the node's label."""
     task = _Task(change, node_labels(change.spec.nodes))
-    scattered = states.mapInArrow(task.scatter(), _SCATTERED)
-    return scattered.repartition(change.spec.nodes, "node").mapInArrow(task.gather(), seed.SEEDED)
+    scattered = states.mapInArrow(task.scatter(), spark_schema(_SCATTERED))
+    return scattered.repartition(change.spec.nodes, "node").mapInArrow(task.gather(), spark_schema(seed.SEEDED))
 
 
 @dataclass(frozen=True)
@@ -120,7 +117,7 @@ class _Task:
                 parts = [
                     (self.labels[node], entry.node, entry.number, part) for node, part in self.change.scatter(entry)
                 ]
-                yield pa.record_batch([pa.array(column) for column in zip(*parts, strict=True)], _SCATTERED_SCHEMA)
+                yield pa.record_batch([pa.array(column) for column in zip(*parts, strict=True)], _SCATTERED)
 
         return scatter
 
@@ -130,6 +127,6 @@ class _Task:
             rows = [row for batch in batches for row in batch.to_pylist()]
             entries = [Entry(row["old"], row["number"], row["block"]) for row in rows]
             for number, block in self.change.gather(entries):
-                yield pa.record_batch([[rows[0]["node"]], [number], [block]], _GATHERED_SCHEMA)
+                yield pa.record_batch([[rows[0]["node"]], [number], [block]], seed.SEEDED)
 
         return gather

@@ -1,24 +1,27 @@
-"""The first state of a checkpoint that was made of another: files beside Spark's own, for the query's first start."""
+"""The first state of a rescaled checkpoint: files beside Spark's own, which the query reads at its first start."""
 
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from balajoin.checkpoints.files import Folder
-from balajoin.checkpoints.reading import Checkpoint, InputName, Offsets
+from balajoin.checkpoints.reading import INPUTS, Checkpoint, InputName, Offsets
 from balajoin.compute.state import HEAD
 from balajoin.core import codec
 from balajoin.errors import StateError
 from balajoin.spark.labels import node_labels
+from balajoin.spark.schemas import spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import GroupedData
 
-SEEDED = "node bigint, number bigint, block binary"
+SEEDED = pa.schema([("node", pa.int64()), ("number", pa.int64()), ("block", pa.binary())])
+"""The states of the new nodes. `node` is the node's label."""
 
 _VERSION = 1
 _FOLDER = "balajoin-seed"
@@ -28,18 +31,75 @@ _EARLIEST = -2
 
 
 @dataclass(frozen=True)
+class Manifest:
+    """What the new checkpoint holds besides the states of its nodes."""
+
+    nodes: int
+    offsets: Mapping[InputName, Offsets]
+    owing: bool
+    """Whether some node owes results."""
+    sources: Mapping[int, bytes]
+    """The state of each source, by its number."""
+
+    @classmethod
+    def read(cls, written: bytes) -> "Manifest":
+        content = codec.decode("seed", _VERSION, written)
+        with codec.refusing_damage("seed"):
+            return cls(
+                nodes=_node_count(content["nodes"]),
+                offsets={name: _offsets(content["offsets"][name]) for name in INPUTS},
+                owing=_boolean(content["owing"]),
+                sources={int(number): _bytes(state) for number, state in content["sources"].items()},
+            )
+
+    def write(self) -> bytes:
+        content = {
+            "nodes": self.nodes,
+            "offsets": dict(self.offsets),
+            "owing": self.owing,
+            "sources": {str(number): state for number, state in self.sources.items()},
+        }
+        return codec.encode("seed", _VERSION, content)
+
+
+def _node_count(value: Any) -> int:
+    if codec.integer(value) < 1:
+        raise ValueError("not a number of nodes")
+    return codec.integer(value)
+
+
+def _boolean(value: Any) -> bool:
+    if type(value) is not bool:
+        raise TypeError("not true or false")
+    return value
+
+
+def _bytes(value: Any) -> bytes:
+    if type(value) is not bytes:
+        raise TypeError("not bytes")
+    return value
+
+
+def _offsets(topics: Any) -> Offsets:
+    return {
+        topic: {str(int(partition)): codec.integer(offset) for partition, offset in ends.items()}
+        for topic, ends in topics.items()
+    }
+
+
+@dataclass(frozen=True)
 class Seed:
-    """Nothing at all, for a checkpoint that was not made of another."""
+    """What the query starts from. Empty for a checkpoint that no rescale has written."""
 
     offsets: Mapping[InputName, Offsets] = field(default_factory=dict)
     sources: Mapping[int, bytes] = field(default_factory=dict)
     owing: bool = False
-    """Some node has results to hand out, whether rows come or not."""
+    """Whether some node has results to emit even if no rows come."""
     states: DataFrame | None = None
-    """What each node's state holds at first, by the node's label."""
+    """The first state of each node, with the columns of `SEEDED`."""
 
     def first_offsets(self, input_: InputName, topic: str, partitions: Mapping[str, int], otherwise: str) -> str:
-        """As Spark's Kafka source takes them: it wants all partitions, and some may have been added."""
+        """In the form of Spark's Kafka source, which needs all partitions; some may have been added since."""
         if input_ not in self.offsets:
             return otherwise
         read = self.offsets[input_].get(topic)
@@ -63,18 +123,12 @@ def write(
     sources: Mapping[int, bytes],
     finish: Callable[[], None],
 ) -> None:
-    """The manifest comes last, after `finish`: without it nothing starts from here."""
+    """Writes the manifest last, after `finish`: no query starts from a folder without a manifest."""
     place = folder.within(_NODES)
     states.write.parquet(place)
     owing = states.sparkSession.read.parquet(place).filter(f"number < {HEAD}").limit(1).count() > 0
-    content = {
-        "nodes": nodes,
-        "offsets": dict(offsets),
-        "owing": owing,
-        "sources": {str(source): state for source, state in sources.items()},
-    }
     finish()
-    folder.write(_MANIFEST, codec.encode("seed", _VERSION, content))
+    folder.write(_MANIFEST, Manifest(nodes, offsets, owing, sources).write())
 
 
 def read(spark: SparkSession, checkpoint: str | None, nodes: int) -> Seed:
@@ -83,38 +137,40 @@ def read(spark: SparkSession, checkpoint: str | None, nodes: int) -> Seed:
     folder = Folder(spark, checkpoint)
     if not folder.exists(_FOLDER):
         return Seed()
-    content = _manifest(folder)
-    if content["nodes"] != nodes:
+    manifest = _manifest(folder)
+    if manifest.nodes != nodes:
         raise StateError(
-            f"join.nodes is {nodes}, but the checkpoint {checkpoint} was rescaled to {content['nodes']}: set it to that"
+            f"join.nodes is {nodes}, but the checkpoint {checkpoint} was rescaled to {manifest.nodes} nodes: set it to "
+            f"{manifest.nodes}"
         )
     is_taken = bool(folder.numbers("commits"))
     return Seed(
-        offsets=content["offsets"],
-        sources=content["sources"],
-        owing=content["owing"] and not is_taken,
-        states=spark.createDataFrame([], SEEDED)
-        if is_taken
-        else spark.read.schema(SEEDED).parquet(folder.within(_NODES)),
+        offsets=manifest.offsets,
+        sources=manifest.sources,
+        owing=manifest.owing and not is_taken,
+        states=spark.createDataFrame([], spark_schema(SEEDED)) if is_taken else _states(spark, folder),
     )
 
 
 def unstarted(spark: SparkSession, checkpoint: str) -> Checkpoint | None:
-    """What a checkpoint holds that was made of another and has finished no batch of its own."""
+    """A rescaled checkpoint that has finished no batch of its own yet; None for any other."""
     folder = Folder(spark, checkpoint)
     if not folder.exists(_FOLDER) or folder.numbers("commits"):
         return None
-    content = _manifest(folder)
-    labels = F.array(*map(F.lit, node_labels(content["nodes"])))
+    manifest = _manifest(folder)
+    labels = F.array(*map(F.lit, node_labels(manifest.nodes)))
     number = (F.array_position(labels, F.col("node")) - 1).cast("int")
-    states = spark.read.schema(SEEDED).parquet(folder.within(_NODES)).withColumn("node", number)
-    return Checkpoint(checkpoint, None, -1, None, content["nodes"], content["offsets"], states, content["sources"])
+    states = _states(spark, folder).withColumn("node", number)
+    return Checkpoint(checkpoint, None, -1, None, manifest.nodes, manifest.offsets, states, manifest.sources)
 
 
-def _manifest(folder: Folder) -> dict[str, Any]:
+def _states(spark: SparkSession, folder: Folder) -> DataFrame:
+    return spark.read.schema(spark_schema(SEEDED)).parquet(folder.within(_NODES))
+
+
+def _manifest(folder: Folder) -> Manifest:
     if not folder.exists(_MANIFEST):
         raise StateError(
             f"the rescale that should write {folder.location} was cut short: delete that folder, and rescale again"
         )
-    content = codec.decode("seed", _VERSION, folder.read(_MANIFEST))
-    return {**content, "sources": {int(source): state for source, state in content["sources"].items()}}
+    return Manifest.read(folder.read(_MANIFEST))

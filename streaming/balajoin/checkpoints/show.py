@@ -1,4 +1,4 @@
-"""`balajoin state`: what a checkpoint holds, without a query."""
+"""`balajoin state`: shows what a checkpoint holds, without a query."""
 
 import json
 from dataclasses import replace

@@ -1,9 +1,9 @@
-"""What a checkpoint holds, in figures: by node its rows and what it waits for, by source what its sketch knows."""
+"""A checkpoint in figures: the rows and open requests of each node, and the frequent keys of each source."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ from balajoin.compute.pairs import PAIRS
 from balajoin.compute.state import HEAD, GuestKey, NodeState, Uncovered
 from balajoin.compute.store import with_shelf
 from balajoin.core.blocks import decode, longs
+from balajoin.core.envelope import Int, Long, schema_of
 from balajoin.core.event_time import BEGINNING
 from balajoin.core.hashing import homes
 from balajoin.core.messages import Lease
@@ -21,21 +22,9 @@ from balajoin.errors import BlockError, StateError
 from balajoin.routing import policies
 from balajoin.routing.policies import HotKey
 from balajoin.routing.state import SourceState
+from balajoin.spark.schemas import spark_schema
 from balajoin.spark.worker import settle
 
-DESCRIBED = "node int, shelf string, rows bigint, own bigint, size bigint, earliest bigint, latest bigint, note binary"
-_DESCRIBED_SCHEMA = pa.schema(
-    [
-        ("node", pa.int32()),
-        ("shelf", pa.string()),
-        ("rows", pa.int64()),
-        ("own", pa.int64()),
-        ("size", pa.int64()),
-        ("earliest", pa.int64()),
-        ("latest", pa.int64()),
-        ("note", pa.binary()),
-    ]
-)
 _SHOWN_KEY_BYTES = 64
 _SHOWN: dict[Shelf, tuple[bool, str | None]] = {
     "probe": (False, "probe"),
@@ -47,37 +36,43 @@ _SHOWN: dict[Shelf, tuple[bool, str | None]] = {
     "met_probe": (False, None),
     "met_build": (False, None),
 }
-"""Whether rows of a shelf wait until it is known that they have no match, and what they count as; marks are no rows."""
+"""For each shelf: whether its rows wait until it is known that they have no match, and what they count as.
+
+Marks do not count as rows.
+"""
 
 
 @dataclass(frozen=True)
 class Described:
-    """One entry of a node's state. The note is the head itself, or a key for some of the wanted hashes, in JSON."""
+    """One entry of a node's state. `note` is the head itself, or JSON with a key for each wanted hash found."""
 
-    node: int
-    shelf: Shelf | Literal["owed"] | None
-    rows: int
-    own: int
-    size: int
-    earliest: int
-    latest: int
-    note: bytes
+    node: Int
+    shelf: Annotated[Shelf | Literal["owed"] | None, pa.string()]
+    rows: Long
+    own: Long
+    size: Long
+    earliest: Long
+    latest: Long
+    note: Annotated[bytes, pa.binary()]
+
+
+_DESCRIBED = schema_of(Described)
 
 
 @dataclass(frozen=True)
 class Describer:
-    """Looks at blocks where Spark reads them: only figures travel."""
+    """Describes blocks where Spark reads them, so only figures travel to the driver."""
 
     nodes: int
     wanted: tuple[int, ...]
-    """Hashes of keys that somebody would like to see."""
+    """Hashes whose keys are to be shown."""
 
     def as_function(self) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
         def describe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             settle()
             for batch in batches:
                 described = [vars(self.describe(**entry)) for entry in batch.to_pylist()]
-                yield pa.RecordBatch.from_pylist(described, _DESCRIBED_SCHEMA)
+                yield pa.RecordBatch.from_pylist(described, _DESCRIBED)
 
         return describe
 
@@ -114,19 +109,19 @@ class NodeSummary:
     rows: dict[str, int] = field(
         default_factory=lambda: dict.fromkeys(("probe", "fragment", "build", "replicas", "waiting"), 0)
     )
-    """Build rows that other nodes are the home of are replicas; waiting are those of the rows that had met nobody."""
+    """`replicas` are build rows whose home is another node; `waiting` are all rows that have had no match yet."""
     owed: int = 0
-    """Results to hand out at the first start after a rescale."""
+    """Results to emit at the first start after a rescale."""
     blocks: int = 0
     bytes: int = 0
     oldest: int | None = None
     newest: int | None = None
     watermarks: dict[Side, int | None] = field(default_factory=lambda: dict.fromkeys(SIDES))
     leases: Mapping[Lease, int] = field(default_factory=dict)
-    """Up to which time the node forwards build rows, and to whom."""
+    """To which nodes this node forwards build rows, and up to which time."""
     holds: int = 0
     uncovered: Mapping[GuestKey, Uncovered] = field(default_factory=dict)
-    """Probe rows that wait for build rows of their home."""
+    """Probe rows that wait for build rows from their home."""
 
 
 @dataclass(frozen=True)
@@ -149,13 +144,13 @@ class CheckpointSummary:
     nodes: list[NodeSummary]
     sources: list[SourceSummary]
     keys: dict[int, str]
-    """One key of each hash that is frequent somewhere, if any of its rows is stored."""
+    """For each frequent hash one of its keys, if a row of it is stored."""
 
 
 def summary(checkpoint: Checkpoint) -> CheckpointSummary:
     sources = [source_summary(number, state) for number, state in sorted(checkpoint.sources.items())]
     describer = Describer(checkpoint.nodes, tuple({key.hash for source in sources for key in source.hot_keys}))
-    rows = checkpoint.states.mapInArrow(describer.as_function(), DESCRIBED).collect()
+    rows = checkpoint.states.mapInArrow(describer.as_function(), spark_schema(_DESCRIBED)).collect()
     entries = [Described(**{**row.asDict(), "note": bytes(row["note"])}) for row in rows]
     pins, nodes, keys = node_summaries(entries)
     return CheckpointSummary(

@@ -1,1 +1,1 @@
-"""What a user may say: the models of all settings, the file that holds them, and what is wrong with either."""
+"""A join's settings: their models, the file that holds them, and the problems found in either."""

@@ -1,4 +1,4 @@
-"""Where something listens: `host:port`, as a setting writes it."""
+"""The address of a server, written as `host:port` in a setting."""
 
 import ipaddress
 import re
@@ -10,14 +10,14 @@ _WRITTEN = re.compile(r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|(?P<host>[A-Za-z0-9.-]+)
 
 
 class AddressError(ValueError):
-    """Not an address; the message is for the user."""
+    """The text is not an address. The message is for the user."""
 
 
 @dataclass(frozen=True)
 class Address:
     host: str
     port: int
-    """0: any that is free."""
+    """0 stands for any free port."""
 
     @classmethod
     def parse(cls, written: str) -> Self:
@@ -43,7 +43,7 @@ class Address:
 
     @property
     def url(self) -> str:
-        """For someone on this machine: who listens on all addresses answers on the local one."""
+        """The URL for a client on this machine. A server that listens on all addresses is reached by the local one."""
         with suppress(ValueError):
             if ipaddress.ip_address(self.host).is_unspecified:
                 return replace(self, host="::1" if self.is_ipv6 else "127.0.0.1").url

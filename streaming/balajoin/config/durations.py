@@ -1,4 +1,4 @@
-"""Lengths of time as people write them ("5 min"), to and from whole milliseconds."""
+"""Converts durations as people write them ("5 min") to and from whole milliseconds."""
 
 import re
 from difflib import get_close_matches
@@ -19,7 +19,7 @@ EXAMPLES = '"500 ms", "10 s", "5 min", "2 h" or "1 day"'
 
 
 class DurationError(ValueError):
-    """Says what is wrong and what to write instead, but never repeats a text: that may have come from a secret."""
+    """Says what is wrong and what to write instead. It never repeats the text, which may have come from a secret."""
 
     def __init__(self, message: str, suggestion: str) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""The types of settings: what each one accepts, and what it says of anything else.
+"""The types of settings: which values each one accepts, and the message for other values.
 
 No message repeats a text value: it may have come from a secret.
 """
@@ -14,7 +14,7 @@ from balajoin.config.address import Address, AddressError
 from balajoin.config.problems import wrong
 from balajoin.config.redaction import redact
 
-# Spark reads and commits by its checkpoint, and refuses these from a user.
+# Spark keeps offsets in its checkpoint, and refuses these options from a user.
 _SET_BY_BALAJOIN = frozenset(
     {
         "auto.offset.reset",
@@ -32,7 +32,7 @@ _SET_BY_BALAJOIN = frozenset(
 )
 _ISOLATION = "isolation.level"
 
-# Where state lives depends on these, so the join sets them, whatever the session says.
+# The place of state depends on these, so the join sets them and ignores those of the session.
 _SPARK_SET_BY_BALAJOIN = {
     "spark.sql.adaptive.enabled": "remove it",
     "spark.sql.shuffle.partitions": "set join.nodes instead",

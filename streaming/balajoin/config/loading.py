@@ -1,6 +1,6 @@
-"""`load`: the TOML file that holds the settings, with references to the environment and to other files.
+"""`load` reads the settings from a TOML file, which may refer to the environment and to other files.
 
-Every problem `load` reports stands at its line, and all come out at once.
+`load` reports all problems at once, each with its line.
 """
 
 import errno
@@ -24,7 +24,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def load(path: Path, environ: Mapping[str, str]) -> Config:
-    """`${NAME}` in any text stands for a variable of `environ`, `${file:/path}` for a file's content: for secrets."""
+    """In any text `${NAME}` stands for a variable of `environ`, and `${file:/path}` for the content of a file."""
     text = _read(path)
     references = _References(environ)
     settings = with_side_topics(references.resolve(tomllib.loads(text)))
@@ -43,7 +43,7 @@ def load(path: Path, environ: Mapping[str, str]) -> Config:
 
 
 def _exposed(config: Config, with_secrets: Iterable[str]) -> list[Problem]:
-    """Spark's pages and its event log draw plans with all their expressions."""
+    """Finds secrets that Spark would show: its web pages and its event log print all expressions of a plan."""
     shown_by = next((name for name in _SHOWING_PLANS if config.spark.get(name) == "true"), None)
     if shown_by is None:
         return []
@@ -60,7 +60,7 @@ def lines_in(path: Path) -> dict[str, int]:
 
 
 def _read(path: Path) -> str:
-    """The file's text, known to be TOML."""
+    """The file's text, after checking that it is TOML."""
     try:
         text = _bounded(path)
         tomllib.loads(text)
@@ -72,17 +72,17 @@ def _read(path: Path) -> str:
         reason, _, place = str(error).partition(" (at ")
         at_line = re.match(r"line (\d+)", place)
         line = int(at_line[1]) if at_line else text.rstrip().count("\n") + 1
-        hint = "texts need quotes, and a key stands once in its table"
+        hint = "texts need quotes, and a table may hold a key only once"
         raise ConfigError([Problem(str(path), f"not valid TOML: {reason}", hint, line)]) from None
-    except (ValueError, RecursionError):  # numbers of thousands of digits, and brackets as deep
+    except (ValueError, RecursionError):  # numbers with thousands of digits, brackets nested a thousand deep
         raise ConfigError(
-            [Problem(str(path), "not valid TOML", "a number is too long, or nested too deeply")]
+            [Problem(str(path), "not valid TOML", "a number is too long, or brackets are nested too deeply")]
         ) from None
     return text
 
 
 def _bounded(path: Path) -> str:
-    """A file's text, if it is not far larger than any such file is: it may be a device that never ends."""
+    """A file's text. Refuses a file far larger than any of these: it may be a device that never ends."""
     with path.open("rb") as file:
         content = file.read(_LARGEST_FILE_BYTES + 1)
     if len(content) > _LARGEST_FILE_BYTES:
@@ -91,7 +91,7 @@ def _bounded(path: Path) -> str:
 
 
 def _first_of_each(problems: Iterable[Problem]) -> list[Problem]:
-    """The first problem of each setting."""
+    """Keeps the first problem of each setting."""
     first: dict[str, Problem] = {}
     for problem in problems:
         first.setdefault(problem.setting, problem)
@@ -99,7 +99,7 @@ def _first_of_each(problems: Iterable[Problem]) -> list[Problem]:
 
 
 class _References:
-    """Replaces `${…}` in a tree of settings, and remembers what must never be shown."""
+    """Replaces `${…}` in a tree of settings, and remembers the secrets, which must never be shown."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
@@ -112,13 +112,13 @@ class _References:
         return {name: self._value(value, name) for name, value in settings.items()}
 
     def substituted_in(self, section: str) -> frozenset[str]:
-        """Names of the settings of a section that hold a reference."""
+        """The names of a section's settings that hold a reference."""
         split = (setting.split(".", 1) for setting in self._substituted)
         return frozenset(name for first, *rest in split if first == section for name in rest)
 
     def _value(self, value: Any, setting: str, depth: int = 0) -> Any:
         if depth > _DEEPEST:
-            self._fail(setting, "nested too deeply", "no setting has so many tables within tables")
+            self._fail(setting, "nested too deeply", f"at most {_DEEPEST} tables within tables are allowed")
             return None
         if isinstance(value, dict):
             return {name: self._value(inner, f"{setting}.{name}", depth + 1) for name, inner in value.items()}
@@ -145,7 +145,7 @@ class _References:
         return text
 
     def _variable(self, name: str, setting: str) -> str:
-        if not _VARIABLE.fullmatch(name):  # not repeated: it may be part of a pasted password
+        if not _VARIABLE.fullmatch(name):  # the message does not repeat the name: it may be part of a pasted password
             self._fail(setting, "${…} holds no variable name", "write ${NAME}, ${file:/path}, or $${ for a plain ${")
         elif name not in self._environ:
             self._fail(setting, f"the environment variable {name} is not set", f"export {name}=…")
@@ -155,7 +155,7 @@ class _References:
         try:
             return _bounded(Path(name)).strip()
         except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not a path, or not of UTF-8 text"
+            reason = error.strerror if isinstance(error, OSError) else "not a path, or not UTF-8 text"
             self._fail(setting, f"the file {name} cannot be read: {reason}", "check the path and its rights")
             return ""
 

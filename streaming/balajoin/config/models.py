@@ -1,7 +1,7 @@
-"""What a join is told before it starts: frozen models, checked once, at the edge.
+"""The settings of a join: frozen models, which are checked once, when they are created.
 
-The same models serve the library (`JoinSettings(before="5 min", …)`) and the file. Whatever is wrong with them comes
-out as one `ConfigError` that lists every problem. No message repeats a text value: it may have come from a secret.
+The library (`JoinSettings(before="5 min", …)`) and the file use the same models. One `ConfigError` lists every problem.
+No message repeats a text value: it may have come from a secret.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
 
 LEFT_OUT = "if_left_out"
-"""What the settings' reference says for a default that depends on other settings."""
+"""The text in docs/settings.md for a default that depends on other settings."""
 
 SIDE_TOPICS = {
     "dead_letter_topic": "dead-letter",
@@ -54,7 +54,7 @@ SIDE_TOPICS = {
     "control_topic": "control",
     "replica_topic": "replicas",
 }
-"""Topics beside the output, and how their names end if they are left out."""
+"""Topics besides the output topic, and the endings of their default names."""
 
 EXPRESSIONS = frozenset({"output.value", *(f"{side}.{part}" for side in SIDES for part in ("key", "time", "value"))})
 
@@ -79,7 +79,7 @@ class _Settings(BaseModel):
         except ValidationError as error:
             raise ConfigError(problems_of(error, type(self))) from None
 
-    # Sections inside a Config must not be built through this __init__: it would end the check at the first bad one.
+    # Pydantic must not build the sections of a Config through this __init__: the check would end at the first bad one.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
     def __repr_args__(self) -> Any:
@@ -120,11 +120,11 @@ class Stream(_Settings):
         default="timestamp", description="Expression for the event time of a record.", examples=["json:$.at"]
     )
     value: Text = Field(
-        default="value", description="Expression for what a result carries of a record.", examples=["value"]
+        default="value", description="Expression for the part of a record that results contain.", examples=["value"]
     )
     starting_offsets: Literal["earliest", "latest"] = Field(
         default="earliest",
-        description="Where the first start of the join begins to read: `earliest` or `latest`.",
+        description="Where the join starts to read at its first start: `earliest` or `latest`.",
         examples=["earliest"],
     )
     isolation_level: IsolationLevel = Field(
@@ -141,12 +141,12 @@ class Stream(_Settings):
     _substituted: frozenset[str] = PrivateAttr(default=frozenset())
 
     def is_substituted(self, part: str) -> bool:
-        """Whether the file took some of this expression from the environment or from another file."""
+        """Whether a part of this expression came from the environment or from another file."""
         return part in self._substituted
 
 
 class Skew(_Settings):
-    """What counts as skewed, and how far skewed rows are spread: θ and ε of the paper, and what they rest on."""
+    """Which keys are skewed, and how far their rows are spread: θ and ε of the paper, and the sketch behind them."""
 
     threshold: Annotated[float, Field(gt=0, lt=1)] = Field(
         default=0.01,
@@ -170,12 +170,12 @@ class Skew(_Settings):
     lease_ms: Annotated[Milliseconds, Field(ge=1)] = Field(
         default=60_000,
         alias="lease",
-        description="How far ahead, in event time, a node's need for build rows is announced.",
+        description="How far ahead, in event time, a node asks for build rows.",
         examples=["1 min"],
     )
     first_pass_rows: Annotated[WholeNumber, Field(ge=1)] = Field(
         default=100_000,
-        description="`bppr-det` detects skewed keys in this many first rows of a source.",
+        description="Number of first rows of a source in which `bppr-det` detects skewed keys.",
         examples=[100_000],
     )
     keys: tuple[Text, ...] = Field(
@@ -184,7 +184,7 @@ class Skew(_Settings):
         examples=[["user-1", "user-2"]],
     )
 
-    if TYPE_CHECKING:  # durations are given as texts, and kept as numbers
+    if TYPE_CHECKING:  # durations are given as text and stored as numbers
 
         def __init__(
             self,
@@ -222,13 +222,13 @@ class JoinSettings(_Settings):
     idle_after_ms: Annotated[Milliseconds, Field(ge=1)] = Field(
         default=60_000,
         alias="idle_after",
-        description="A partition that is silent for this long no longer holds the others up.",
+        description="The watermark stops waiting for a partition without rows after this time.",
         examples=["1 min"],
     )
     max_ahead_ms: Annotated[Milliseconds, Field(ge=0)] = Field(
         default=3_600_000,
         alias="max_ahead",
-        description="A row whose time is further ahead of the clock than this is a dead letter.",
+        description="A row whose time is ahead of the clock by more than this is a dead letter.",
         examples=["1 h"],
     )
     nodes: Annotated[WholeNumber, Field(ge=1, le=1024)] = Field(
@@ -238,8 +238,8 @@ class JoinSettings(_Settings):
     )
     policy: PolicyName = Field(
         default="bala-join",
-        description="How probe rows find their node: `bala-join`, `bppr`, `bppr-det`, `flow-join`, `hash`, `pnr`, "
-        "`prpd` or `sfr`. May change at any start.",
+        description="How the join chooses a node for a probe row: `bala-join`, `bppr`, `bppr-det`, `flow-join`, "
+        "`hash`, `pnr`, `prpd` or `sfr`. May change at any start.",
         examples=["bala-join"],
     )
     skew: Skew = Field(default=Skew(), validate_default=True)
@@ -271,7 +271,7 @@ class JoinSettings(_Settings):
         default=None, description="Most rows of each input in one batch.", examples=[500_000]
     )
 
-    if TYPE_CHECKING:  # durations are given as texts, and kept as numbers
+    if TYPE_CHECKING:  # durations are given as text and stored as numbers
 
         def __init__(
             self,
@@ -293,7 +293,7 @@ class JoinSettings(_Settings):
         ) -> None: ...
 
     def with_side_topics(self, prefix: str) -> Self:
-        """The same settings, with every side topic that was left out named after `prefix`: `<prefix>.late`, …"""
+        """A copy in which every side topic that was left out is named after `prefix`: `<prefix>.late`, …"""
         missing = {name: f"{prefix}.{ending}" for name, ending in SIDE_TOPICS.items() if not getattr(self, name)}
         too_long = [Problem(name, TOPIC_RULE, TOPIC_HINT) for name, topic in missing.items() if not is_topic(topic)]
         if too_long:
@@ -301,14 +301,14 @@ class JoinSettings(_Settings):
         return self.model_copy(update=missing)
 
     def of_inputs(self, probe: Stream, build: Stream) -> Self:
-        """As a library's join has no output topic, its side topics are named `<probe>-<build>.late`, …"""
+        """Names the side topics `<probe>-<build>.late`, …, because a library's join has no output topic."""
         return self.with_side_topics(f"{probe.topic}-{build.topic}")
 
     @field_validator("skew")
     @classmethod
     def _bppr_is_told_its_keys(cls, skew: Skew, info: ValidationInfo) -> Skew:
         if info.data.get("policy") == "bppr" and not skew.keys:
-            raise wrong("is missing: bppr is told which keys are skewed", 'keys = ["user-1"]', at="keys")
+            raise wrong("is missing: bppr does not detect skewed keys, so name them", 'keys = ["user-1"]', at="keys")
         return skew
 
     @field_validator("after_ms")
@@ -325,7 +325,7 @@ class Output(_Settings):
     topic: Topic = Field(description="Topic for the results.", examples=["joined"])
     value: Text | None = Field(
         default=None,
-        description="Spark SQL over the result's columns.",
+        description="Spark SQL expression over the result's columns.",
         examples=["to_json(struct(key, probe_value, build_value))"],
         json_schema_extra={LEFT_OUT: "a JSON object with both values"},
     )
@@ -346,7 +346,7 @@ class Output(_Settings):
     commit_topic: Topic | None = Field(
         default=None,
         validate_default=True,
-        description="Topic that tells a repeated batch which results are written. No other join may use it.",
+        description="Topic that tells a repeated batch which results are already written. No other join may use it.",
         examples=["joined.commits"],
         json_schema_extra={LEFT_OUT: "`<output.topic>.commits`; none with `at-least-once`"},
     )
@@ -354,7 +354,7 @@ class Output(_Settings):
     @field_validator("id", mode="after")
     @classmethod
     def _id_follows_the_delivery(cls, id_: str | None, info: ValidationInfo) -> str:
-        """Readers of results that may come twice need it; to others it is a cost."""
+        """Consumers need the id to find results that came twice; where results come once, the header is only a cost."""
         if id_ is not None:
             return id_
         return "header" if info.data.get("delivery") == "at-least-once" else "none"
@@ -372,8 +372,8 @@ class Run(_Settings):
     """How the service runs."""
 
     checkpoint: Text = Field(
-        description="A folder, or any place that Spark's file systems reach. Without a scheme it is on Hadoop's "
-        "default file system (`fs.defaultFS`).",
+        description="A folder on any file system that Spark reaches. A path without a scheme is on "
+        "Hadoop's default file system (`fs.defaultFS`).",
         examples=["/var/lib/balajoin/checkpoint"],
     )
     trigger_ms: Annotated[Milliseconds, Field(ge=0)] = Field(
@@ -401,7 +401,7 @@ class Run(_Settings):
         examples=["run.jsonl"],
     )
 
-    if TYPE_CHECKING:  # durations are given as texts, and kept as numbers
+    if TYPE_CHECKING:  # durations are given as text and stored as numbers
 
         def __init__(
             self,
@@ -415,7 +415,7 @@ class Run(_Settings):
 
 
 class Metrics(_Settings):
-    """Where Prometheus reads the join's metrics. Port 0 takes any port that is free."""
+    """Where Prometheus reads the join's metrics. Port 0 takes any free port."""
 
     address: ListenAddress | None = Field(
         default=None,
@@ -424,13 +424,13 @@ class Metrics(_Settings):
         json_schema_extra={LEFT_OUT: "not served"},
     )
 
-    if TYPE_CHECKING:  # given as a text, and kept as host and port
+    if TYPE_CHECKING:  # an address is given as text and stored as host and port
 
         def __init__(self, *, address: str | Address | None = None) -> None: ...
 
 
 class Page(_Settings):
-    """Where the live page is served. Port 0 takes any port that is free."""
+    """Where the live page is served. Port 0 takes any free port."""
 
     address: ListenAddress | None = Field(
         default=None,
@@ -439,7 +439,7 @@ class Page(_Settings):
         json_schema_extra={LEFT_OUT: "not served"},
     )
 
-    if TYPE_CHECKING:  # given as a text, and kept as host and port
+    if TYPE_CHECKING:  # an address is given as text and stored as host and port
 
         def __init__(self, *, address: str | Address | None = None) -> None: ...
 
@@ -456,7 +456,7 @@ class TopicLayout(_Settings):
 
 
 class Config(_Settings):
-    """One service, as its file describes it."""
+    """All settings of one service."""
 
     name: Text = Field(
         default="balajoin", description="The query's name in Spark and in logs.", examples=["orders-with-clicks"]
@@ -491,12 +491,12 @@ class Config(_Settings):
 
     @property
     def topics_by_setting(self) -> dict[str, str]:
-        """Every topic of the service under the dotted setting that names it, inputs first."""
+        """Every topic of the service by the dotted setting that names it, inputs first."""
         return _topics_by_setting(dict(self))
 
     @property
     def redactor(self) -> Redactor:
-        """Cleans any text of this service's secrets; the service and the CLI pass through it all they did not write."""
+        """Removes this service's secrets from a text. The service and the CLI clean all text of other programs."""
         tables = (self.kafka.options, self.kafka.java, self.kafka.librdkafka, self.spark)
         named = [value for table in tables for name, value in table.items() if is_secret(name)]
         return Redactor([*named, *self._substituted_secrets])
@@ -509,9 +509,9 @@ class Config(_Settings):
 
 
 def with_side_topics(sections: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Names the side topics that were left out after the output topic, unless that is wrong itself.
+    """Names each side topic that was left out after the output topic, unless the output topic itself is wrong.
 
-    Sections may be models, or tables as a file has them.
+    Sections may be models or tables of a file.
     """
     join, output = sections.get("join"), sections.get("output")
     topic = output.get("topic") if isinstance(output, Mapping) else getattr(output, "topic", None)
@@ -528,7 +528,7 @@ _SELF_JOIN = ("probe.topic", "build.topic")
 
 
 def topic_clashes(sections: Mapping[str, object]) -> list[Problem]:
-    """Sections may be models, or tables as a file has them: then a clash shows up next to whatever else is wrong."""
+    """Sections may be models or tables of a file. So a clash is reported together with other problems of a file."""
     taken: dict[str, str] = {}
     clashes = []
     for setting, topic in _topics_by_setting(sections).items():

@@ -1,4 +1,4 @@
-"""Which settings a checkpoint pins: those that decide what is stored, where and for how long."""
+"""The settings that a checkpoint pins: those that decide which rows are stored, where and for how long."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Turns what pydantic found into problems that tell a person what to write instead, without repeating the value."""
+"""Turns pydantic's errors into problems that say what to write instead, without repeating the value."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -36,7 +36,7 @@ _MESSAGES = {
 
 
 def wrong(message: str, suggestion: str = "", at: str = "") -> PydanticCustomError:
-    """An error for validators to raise; `at` names the entry of a table that is to blame."""
+    """An error for validators to raise. `at` names the wrong entry of a table."""
     return PydanticCustomError("wrong", "{message}", {"message": message, "suggestion": suggestion, "at": at})
 
 
@@ -60,7 +60,7 @@ def _problem(details: ErrorDetails, model: type[BaseModel]) -> Problem:
 
 
 def fields_by_setting(model: type[BaseModel]) -> dict[str, FieldInfo]:
-    """Fields by the name a user writes."""
+    """The fields by the names that users write."""
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
@@ -83,9 +83,7 @@ def _known_name(path: list[str], model: type[BaseModel]) -> str:
         if (kind := section_of(field)) and name.lower() in fields_by_setting(kind)
     ]
     return (
-        f"it belongs into {_join_brackets(homes)}"
-        if homes
-        else f"settings here are {', '.join(fields_by_setting(inner))}"
+        f"move it to {_join_brackets(homes)}" if homes else f"known settings are {', '.join(fields_by_setting(inner))}"
     )
 
 

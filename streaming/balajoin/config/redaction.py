@@ -1,4 +1,4 @@
-"""Which settings are secrets, and how text is cleaned of them before anyone reads it."""
+"""Tells which settings are secrets, and removes them from text before anyone reads it."""
 
 import logging
 import re
@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 
 from balajoin.core.pins import HIDDEN
 
-# Also handed to Spark (spark.redaction.regex), so it keeps to what Java and Python regular expressions share.
+# Spark gets it too (spark.redaction.regex), so it uses only syntax that Java and Python share.
 SECRET_NAMES = (
     r"(?i)secret|passw(or)?d|token|credential|jaas|private|access[._-]?key"
-    r"|ssl\.key|keystore\.key|key\.pem|redaction"  # what is to be redacted is written there
+    r"|ssl\.key|keystore\.key|key\.pem|redaction"  # these options hold the secrets to be redacted
 )
 _SECRET_NAME = re.compile(SECRET_NAMES)
 _SECRET_VARIABLE = re.compile(r"(?i)secret|passw|pwd|token|credential|jaas|private|(api|access|ssl|sasl)_?key")
-# A shorter text would blot out ordinary words of a message, and protects nothing.
+# Redacting a shorter text would hide ordinary words of a message, and protect nothing.
 _SHORTEST_SECRET = 4
 
 
@@ -22,7 +22,7 @@ def is_secret(name: str) -> bool:
 
 
 def is_secret_variable(name: str) -> bool:
-    """Environment variables are named more freely than options, so the net is wider."""
+    """Environment variables are named more freely than options, so this pattern is wider."""
     return _SECRET_VARIABLE.search(name) is not None
 
 
@@ -31,7 +31,7 @@ def redact(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 class Redactor:
-    """Takes known secret values out of texts that other programs wrote: Spark's exceptions, librdkafka's errors."""
+    """Removes known secret values from texts of other programs: Spark's exceptions, librdkafka's errors."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         written = [form for secret in secrets for form in (secret, _as_quoted(secret), *secret.splitlines())]
@@ -41,7 +41,7 @@ class Redactor:
 
     @property
     def pattern(self) -> str:
-        """What finds each of them, in Java too; empty if there are none."""
+        """A regular expression, for Python and Java, that finds every secret; empty if there are none."""
         return self._pattern.pattern if self._pattern else ""
 
     def __call__(self, text: str) -> str:
@@ -49,12 +49,12 @@ class Redactor:
 
 
 def _as_quoted(text: str) -> str:
-    """How a JAAS line or a JSON text writes it."""
+    """The text as a JAAS line or JSON writes it between quotes."""
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 class RedactingFormatter(logging.Formatter):
-    """Cleans the finished line, so neither arguments nor a traceback slip through."""
+    """Cleans the finished log line, so that its arguments and its traceback are cleaned too."""
 
     def __init__(self, line: str, redactor: Redactor) -> None:
         super().__init__(line)

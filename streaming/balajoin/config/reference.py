@@ -15,7 +15,7 @@ For anyone who writes a join's TOML file, or gives the same settings from Python
 writes this page from the models in `streaming/balajoin/config/models.py`.
 
 Any text may hold `${VARIABLE}`, which stands for a variable of the environment, or `${file:/path}`, which stands for
-the content of a file. What looks like a secret is shown in no log, no error and no page of Spark's. A duration is a
+the content of a file. Logs, errors and Spark's pages show no setting that looks like a secret. A duration is a
 text with a unit: `"500 ms"`, `"10 s"`, `"5 min"`, `"2 h"` or `"1 day"`.
 
 In Python, `Kafka`, `Stream`, `JoinSettings`, `Skew` and `Output` take the same names. A library's join has no output

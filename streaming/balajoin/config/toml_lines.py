@@ -1,6 +1,6 @@
-"""At which line of a TOML file a setting stands: the standard parser keeps no positions.
+"""Finds the line of each setting in a TOML file, because the standard parser keeps no positions.
 
-Reads only what `tomllib` has already accepted, so it checks nothing, and needs to know just enough of the grammar to
+The scanner reads only text that `tomllib` has accepted. So it checks nothing, and knows just enough of the grammar to
 tell keys from values: strings, brackets and comments.
 """
 
@@ -20,12 +20,12 @@ _SCALAR = re.compile(r"[^,\]}#\r\n]+")
 
 
 def locate(text: str) -> dict[str, int]:
-    """The line of the first mention of every setting and table, under its dotted name."""
+    """The line where each setting and table comes first, by its dotted name."""
     return _Scanner(text).scan()
 
 
 def line_of(lines: Mapping[str, int], setting: str) -> int | None:
-    """A setting that is not there is blamed on the nearest table that should hold it."""
+    """The line of a setting; of a missing setting, the line of the nearest table that should hold it."""
     while setting:
         if setting in lines:
             return lines[setting]

@@ -1,4 +1,4 @@
-"""A Kafka of one's own, for the demo, tests, benchmarks and first steps."""
+"""A local Kafka broker for the demo, tests, benchmarks and first steps."""
 
 from balajoin.embedded.broker import EmbeddedKafka
 

@@ -28,18 +28,18 @@ _PORT_ATTEMPTS = 5
 _EXCERPT_LINES = 15
 _STACK_FRAME = re.compile(r"\s+(at |\.\.\. \d+ more)")
 
-# Logged when all listeners are bound. Connecting to the clients' port proves less: if another process holds it, that
-# one accepts, and the broker's other listeners answer for a moment before it gives up.
+# Kafka logs this line when all listeners are bound. Connecting to the clients' port proves less: if another process
+# holds that port, that process accepts, and the broker's other listeners answer for a moment before the broker ends.
 _STARTED = b"Kafka Server started (kafka.server.KafkaRaftServer)"
 
 # CPU seconds until the first answer, median of 4 alternating starts on 2 busy cores: 7.2 with none of these, 4.1 with
-# the first two, 3.4 with all. The first leaves out the optimising compiler. Within a broker's first three million
-# records that costs nothing: 0.8-1.8 CPU seconds to take in a million, against 1.1-4.0 with it; longer was not tried.
+# the first two, 3.4 with all. The first turns off the optimising compiler. That costs nothing within a broker's first
+# three million records: 0.8-1.8 CPU seconds per million, against 1.1-4.0 with that compiler. More was not measured.
 _QUICK_START_FLAGS = (
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
     "-XX:+UnlockDiagnosticVMOptions",
-    "-XX:-BytecodeVerificationRemote",  # the jars were checked against their checksums when they were fetched
+    "-XX:-BytecodeVerificationRemote",  # the checksums of the jars were verified when they were fetched
 )
 
 
@@ -50,9 +50,9 @@ class _Ports(NamedTuple):
 
 
 class EmbeddedKafka:
-    """A broker whose data, settings and log are in `folder`, on loopback ports that stay the same once started.
+    """A broker with its data, settings and log in `folder`. Its loopback ports stay the same after the first start.
 
-    `properties` are added to kafka/server.properties. To secure what clients see, override
+    `properties` are added to kafka/server.properties. To secure the clients' listener, override
     `listener.security.protocol.map` for CLIENT; `internal_servers` stays plaintext for set-up.
     """
 
@@ -80,16 +80,16 @@ class EmbeddedKafka:
 
     @property
     def internal_servers(self) -> str:
-        """The listener that needs neither TLS nor a login, whatever `properties` say about the clients' one."""
+        """The listener that needs neither TLS nor a login, even if `properties` secure the clients' listener."""
         return f"127.0.0.1:{self._assigned_ports.internal}"
 
     @property
     def pid(self) -> int | None:
-        """The broker's process id; None unless it runs."""
+        """The broker's process id; None if the broker does not run."""
         return self._child.pid if self._child and self._child.returncode is None else None
 
     def start(self) -> None:
-        """Returns when the broker answers. After `stop` or `kill` the broker comes back with its ports and its data."""
+        """Returns when the broker answers. After `stop` or `kill`, the broker starts with the same ports and data."""
         if self.pid is not None:
             return
         java_command = java.require(self._environ)
@@ -108,7 +108,7 @@ class EmbeddedKafka:
                 self._ports = None
 
     def stop(self) -> None:
-        """Lets the broker end in order, and kills it if it does not."""
+        """Shuts the broker down, and kills it if that takes too long."""
         if self._child:
             self._child.terminate()
             if not self._child.wait(_STOP_TIMEOUT_S):
@@ -136,7 +136,7 @@ class EmbeddedKafka:
     @property
     def _assigned_ports(self) -> _Ports:
         if self._ports is None:
-            raise SetupError("the broker has no ports yet: call start() first, or use it in a with statement")
+            raise SetupError("the broker has no ports yet: call start() first, or use the broker in a with statement")
         return self._ports
 
     def _launch(self, java_command: Path, ports: _Ports) -> None:
@@ -154,9 +154,9 @@ class EmbeddedKafka:
 
     @contextmanager
     def _locked_log(self) -> Iterator[IO[bytes]]:
-        """Locks the folder. Two brokers in it would destroy each other's metadata: Kafka locks it only after writing.
+        """Locks the folder, because Kafka itself locks it only after writing metadata, which a second broker destroys.
 
-        The broker inherits this file as its output, and the lock with it, so the lock lasts as long as the broker.
+        The broker inherits this file as its output, and the lock with it. So the lock lasts as long as the broker.
         """
         with self.log_file.open("ab") as log:
             try:
@@ -218,7 +218,7 @@ class EmbeddedKafka:
 
 
 def _answers(servers: str) -> bool:
-    """Whether the broker is in its own metadata: it is, once the controller has accepted it."""
+    """Whether the broker is in its own metadata, which means that the controller has accepted the broker."""
     client = clients.admin({"bootstrap.servers": servers})
     try:
         return bool(client.list_topics(timeout=5).brokers)

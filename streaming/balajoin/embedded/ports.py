@@ -4,13 +4,13 @@ import errno
 import random
 import socket
 
-# Below the range from which the kernel takes source ports (32768 up on Linux, 49152 up on macOS). Inside it, a client
-# that retries while the server is down can be given the server's own port, connect to itself and so keep it taken.
+# Below the range from which the kernel takes source ports (32768 up on Linux, 49152 up on macOS). Inside that range, a
+# client that retries while the server is down can get the server's port as its own, connect to itself and block it.
 _CANDIDATES = range(20_000, 32_000)
 
 
 def free_ports(count: int) -> list[int]:
-    """Returns ports that nobody listens on now. Binding them can still fail, if another process is quicker."""
+    """Returns ports that are free now. Binding them can still fail if another process is quicker."""
     free: list[int] = []
     for port in random.SystemRandom().sample(_CANDIDATES, len(_CANDIDATES)):
         if _is_free(port):

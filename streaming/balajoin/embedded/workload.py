@@ -16,7 +16,7 @@ class Event(NamedTuple):
 
 
 def zipf_keys(rows: int, keys: int, exponent: float, seed: int) -> NDArray[np.int64]:
-    """Returns key numbers below `keys`. The k-th most frequent has a share ∝ 1/k^exponent; exponent 0 is uniform."""
+    """Returns key numbers below `keys`. The k-th most frequent key has a share ∝ 1/k^exponent; 0 is uniform."""
     shares = 1 / np.arange(1, keys + 1, dtype=np.float64) ** exponent
     edges = np.cumsum(shares / shares.sum())
     random = np.random.default_rng(seed)
@@ -24,7 +24,7 @@ def zipf_keys(rows: int, keys: int, exponent: float, seed: int) -> NDArray[np.in
 
 
 def produce(client_options: Mapping[str, str], topic: str, events: Iterable[Event], partitions: int) -> int:
-    """Sends all events to the partitions in turn, whatever their key, and returns how many it sent."""
+    """Sends the events to the partitions in turn, regardless of their keys. Returns the number of events."""
     producer = clients.producer({**client_options, "linger.ms": "20", "queue.buffering.max.messages": "500000"})
     sent = 0
     for event in events:

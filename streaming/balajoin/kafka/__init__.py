@@ -1,1 +1,1 @@
-"""What is asked of Kafka itself: clients' options, topics and rights, and records that operators write on the side."""
+"""Kafka clients and their options, topics and rights, and the records that operators publish themselves."""

@@ -1,7 +1,8 @@
-"""The one module that builds librdkafka's clients: producers, consumers and admin clients, with their defaults.
+"""Builds librdkafka's producers, consumers and admin clients, with their defaults. No other module does.
 
-Clients named `shared_…` are cached, one for each set of options in a process: opening one takes about 100 ms, longer
-than most of what is asked of it, and operators are made anew each batch. `cache_clear()` forgets them after a failure.
+The functions `shared_…` keep one client per process for each set of options: opening a client takes about 100 ms,
+longer than most requests to it, and Spark creates the operators again for each batch. `cache_clear()` forgets the
+clients after a failure.
 """
 
 import logging
@@ -17,7 +18,7 @@ OptionPairs = tuple[tuple[str, str], ...]
 
 TRANSACTION_TIMEOUT = "transaction.timeout.ms"
 
-# librdkafka would write its retries to stderr; what matters of them is in the error that is raised.
+# librdkafka would write its retries to stderr; the error that is raised has the cause.
 _SILENT = logging.getLogger("balajoin.librdkafka")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
@@ -25,12 +26,12 @@ _SILENT.propagate = False
 _NO_LIMIT_OF_ITS_OWN = {"message.max.bytes": "1000000000"}  # the broker's limit decides, not the client's
 _PUBLISHING = {"enable.idempotence": "true", "linger.ms": "5", "compression.type": "lz4", **_NO_LIMIT_OF_ITS_OWN}
 _TRANSACTIONAL = {
-    TRANSACTION_TIMEOUT: "600000",  # a transaction lasts as long as its node takes for the batch
+    TRANSACTION_TIMEOUT: "600000",  # a transaction stays open while its node works on the batch
     "queue.buffering.max.kbytes": "65536",
     "queue.buffering.max.messages": "1000000",
-    "linger.ms": "50",  # nothing waits for it: the end of the batch sends at once what is left
-    "partitioner": "murmur2_random",  # as Java's clients, Spark's sink among them, place a key
-    "reconnect.backoff.ms": "10",  # a producer is opened in 20 ms, with the default of 100 in 60
+    "linger.ms": "50",  # delays nothing: the end of the batch flushes at once
+    "partitioner": "murmur2_random",  # places keys as Java's clients do, such as Spark's sink
+    "reconnect.backoff.ms": "10",  # a producer opens in 20 ms; with the default of 100 in 60 ms
     "reconnect.backoff.max.ms": "1000",
     **_NO_LIMIT_OF_ITS_OWN,
 }
@@ -47,7 +48,7 @@ def producer(options: Mapping[str, str]) -> Producer:
 
 @lru_cache(maxsize=4)
 def shared_producer(options: OptionPairs) -> Producer:
-    """An idempotent producer for records that operators write on the side."""
+    """An idempotent producer for records that operators publish themselves."""
     return producer({**_PUBLISHING, **dict(options)})
 
 
@@ -56,7 +57,7 @@ def transaction_timeout_s(options: Mapping[str, str]) -> float:
 
 
 def transactional_producer(options: Mapping[str, str], transactional_id: str, answer_s: float) -> Producer:
-    """A record that the broker has not taken after `answer_s`, or after its transaction's timeout, has failed."""
+    """A record fails if the broker has not taken it within `answer_s`, or within the transaction's timeout."""
     patience_s = min(answer_s, transaction_timeout_s(options))
     patience = {"message.timeout.ms": str(int(patience_s * 1000))}
     return producer({**patience, **_TRANSACTIONAL, **options, "transactional.id": transactional_id})
@@ -70,11 +71,11 @@ def consumer(
     tells_ends: bool = False,
     quick: bool = False,
 ) -> Consumer:
-    """A consumer of partitions that are assigned to it. `group` is only a name: it is never joined, nothing committed.
+    """A consumer of assigned partitions. `group` is only a name: the consumer joins no group and commits nothing.
 
     With `uncommitted` the consumer also reads records of open and aborted transactions. With `tells_ends` it also
-    reports when it has reached a partition's end. With `quick` a fetch does not wait for more records than are there;
-    an idle consumer then asks the broker a hundred times a second.
+    reports when it has reached a partition's end. With `quick` a fetch returns the records that are there and does
+    not wait for more; an idle consumer then asks the broker a hundred times a second.
     """
     reading: dict[str, Any] = {
         **(_QUICK_FETCHES if quick else {}),
@@ -94,7 +95,7 @@ def shared_consumer(options: OptionPairs, group: str, uncommitted: bool = False,
 
 
 def admin(options: Mapping[str, str], on_error: Callable[[KafkaError], None] | None = None) -> AdminClient:
-    """`on_error` hears what the client's connections complain about, whenever the client is polled."""
+    """`on_error` gets the errors of the client's connections, whenever the client is polled."""
     arguments: dict[str, Any] = dict(options)
     if on_error is not None:
         arguments["error_cb"] = on_error

@@ -1,6 +1,6 @@
-"""Whether an input is compacted: Kafka then deletes a record when a newer one of the same key has come.
+"""Finds inputs that are compacted: there Kafka deletes a record once a newer one of the same key has come.
 
-A batch that is repeated reads its records again, and must find the same ones. Of a compacted topic it may find fewer.
+A repeated batch must read the same records again. From a compacted topic it may read fewer.
 """
 
 import logging
@@ -19,11 +19,11 @@ _logger = logging.getLogger(__name__)
 class Findings:
     problems: list[Problem]
     warnings: list[Problem]
-    """Of topics that the broker tells nothing about."""
+    """For topics whose policy the broker does not tell."""
 
 
 def look(kafka: Kafka, inputs: Mapping[Side, Stream]) -> Findings:
-    """At those inputs that exist and may not be compacted."""
+    """Checks the inputs that exist and that the settings do not allow to be compacted."""
     asked = {side: stream.topic for side, stream in inputs.items() if not stream.allow_compacted}
     policies = topics.cleanup_policies(kafka, asked.values())
     found = Findings([], [])
@@ -37,7 +37,7 @@ def look(kafka: Kafka, inputs: Mapping[Side, Stream]) -> Findings:
 
 
 def require_none(kafka: Kafka, inputs: Mapping[Side, Stream]) -> None:
-    """Raises a ConfigError that names the compacted ones, and warns of those that the broker tells nothing about."""
+    """Raises a ConfigError that names the compacted inputs. Warns of inputs whose policy the broker does not tell."""
     found = look(kafka, inputs)
     for warning in found.warnings:
         _logger.warning("%s", warning)
@@ -58,6 +58,6 @@ def _compacted(side: Side, topic: str, policy: str) -> Problem:
 def _unknown(side: Side, topic: str, user: str) -> Problem:
     return Problem(
         f"{side}.topic",
-        f"the broker does not tell {user} whether topic {topic} is compacted, which could cost results",
+        f"the broker does not tell {user} whether topic {topic} is compacted; if it is, results may be lost",
         "ask for the operation DescribeConfigs on it",
     )

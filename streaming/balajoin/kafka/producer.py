@@ -1,6 +1,6 @@
-"""Publishing from inside an operator: everything is acknowledged by the broker before the operator's batch ends.
+"""Publishes records from inside an operator. The broker acknowledges all of them before the operator's batch ends.
 
-A replayed batch publishes again, so consumers of these topics see each record at least once.
+A repeated batch publishes again, so consumers of these topics see each record at least once.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,17 +15,17 @@ from balajoin.kafka import clients
 from balajoin.kafka.clients import OptionPairs
 
 _FLUSH_SECONDS = 60
-# Without Write on any topic a producer does not even get its number.
-_FATAL: Any = ClientError  # its types do not tell that it is an exception
+_FATAL: Any = ClientError  # it is an exception, but its type stubs do not say so
+# CLUSTER_AUTHORIZATION_FAILED: without Write on any topic, a producer does not even get its id.
 _REFUSALS = (ClientError.TOPIC_AUTHORIZATION_FAILED, ClientError.CLUSTER_AUTHORIZATION_FAILED)
 
 
 ID_HEADER = "balajoin-id"
-"""Results, dead letters and late rows have it: whatever repeats a record repeats its id."""
+"""A header of results, dead letters and late rows. A record that is written again has the same id."""
 
 Header = tuple[str, bytes | None]
 PartitionOffset = tuple[int, int]
-"""Where a record is on its topic."""
+"""The position of a record in its topic."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,13 @@ class Record:
 
 
 def size(record: Record) -> int:
-    """Bytes of its value, before compression."""
+    """The size of the record's value in bytes, before compression."""
     return len(record.value or b"")
 
 
 @dataclass(frozen=True)
 class Publisher:
-    """`options` are librdkafka's. Holds no connection itself: it travels to the workers inside the operators."""
+    """`options` are librdkafka's. A publisher holds no connection, because Spark sends it to the workers."""
 
     options: OptionPairs
 
@@ -58,9 +58,10 @@ class Publisher:
         whole: bool = False,
         note_place: Callable[[Record, PartitionOffset], None] | None = None,
     ) -> None:
-        """A record too large for the broker goes without its value, and says so; or, if it must be `whole`, fails.
+        """Publishes a record too large for the broker without its value and with a header that says so.
 
-        `note_place` hears where each record came to stand, unless the broker had it from a try whose answer was lost.
+        With `whole` such a record fails. `note_place` gets each record's position, except for a record that the broker
+        had already taken in an attempt whose answer was lost.
         """
         producer = clients.shared_producer(self.options)
         failures: list[ClientError] = []
@@ -107,7 +108,7 @@ class Publisher:
                 hint = "Raise its max.message.bytes above the largest record of the build topic"
             elif failures and failures[0].code() in _REFUSALS:
                 hint = "Ask for the operations Describe and Write on it"
-            clients.shared_producer.cache_clear()  # one that met a fatal error sends nothing any more
+            clients.shared_producer.cache_clear()  # after a fatal error a producer sends nothing any more
             raise KafkaError(f"cannot write to topic {topic}: {reason}. {hint}")
 
     def __repr__(self) -> str:
@@ -115,7 +116,7 @@ class Publisher:
 
 
 def _flushed(producer: Producer, failures: list[ClientError]) -> int:
-    """How many records were not sent. A fatal error is raised by whatever call comes next."""
+    """Returns how many records were not sent. After a fatal error the next call, here `flush`, raises it."""
     try:
         return producer.flush(_FLUSH_SECONDS)
     except _FATAL as fatal:

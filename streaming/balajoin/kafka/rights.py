@@ -1,6 +1,6 @@
-"""What has to be allowed in Kafka, as docs/operations.md lists it, and what of that is not.
+"""The rights that a join needs in Kafka, as listed in docs/operations.md, and those that are missing.
 
-DescribeConfigs on the inputs is not part of it: `compaction` warns where it is missing.
+DescribeConfigs on the inputs is not listed here: `compaction` warns if it is missing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from balajoin.kafka.topics import VisibleTopic
 _READ, _WRITTEN, _BOTH = ("Describe", "Read"), ("Describe", "Write"), ("Describe", "Read", "Write")
 
 Needed = Mapping[str, Sequence[str]]
-"""Operations on the topic that a setting names."""
+"""The operations needed on a topic, by the setting that names the topic."""
 
 OF_SERVICE: Needed = {
     "probe.topic": _READ,
@@ -40,7 +40,7 @@ class Right:
 
 
 def require(config: Config, needed: Needed = OF_SERVICE, found: Mapping[str, VisibleTopic] | None = None) -> None:
-    """Raises a KafkaError that names all that is missing."""
+    """Raises a KafkaError that names all missing rights."""
     if found is None:
         found = topics.look_up(config.kafka, config.topics_by_setting.values())
     lacking = list(missing(config, found, needed))
@@ -52,7 +52,7 @@ def require(config: Config, needed: Needed = OF_SERVICE, found: Mapping[str, Vis
 
 
 def missing(config: Config, found: Mapping[str, VisibleTopic], needed: Needed = OF_SERVICE) -> Iterator[Right]:
-    """Of topics that may be there. A broker that tells no operations has the last word when they are tried."""
+    """The missing rights on topics in `found`. A broker that does not tell rights decides at the first try."""
     for setting, operations in needed.items():
         topic = config.topics_by_setting.get(setting, "")
         at_broker = found.get(topic)

@@ -1,7 +1,7 @@
-"""Which topics a checkpoint has read. One that was deleted and created anew has other records at the same offsets.
+"""Notices topics that were deleted and created anew: they have other records at the offsets that were read.
 
-Spark notices that only where the new topic is shorter than what was read of the old one; otherwise it goes on in the
-middle of it. So the service keeps the ids that Kafka gives to topics beside Spark's logs in the checkpoint.
+Spark notices that only if the new topic is shorter than the part that was read of the old one; otherwise it goes on in
+the middle of the new topic. So the service keeps Kafka's topic ids in the checkpoint, beside Spark's logs.
 """
 
 import json
@@ -26,7 +26,7 @@ _LOOK_EVERY_S = 10
 
 @dataclass(frozen=True)
 class TopicIds:
-    """Topics of one cluster under their names. Another cluster's copy of a topic has another id, and is no new one."""
+    """The ids of one cluster's topics by name. A copy in another cluster has another id, and does not count as new."""
 
     cluster: str
     ids: Mapping[str, str]
@@ -39,13 +39,13 @@ class TopicIds:
 
 
 def read_topics(config: Config) -> list[str]:
-    """Those whose offsets stand in the checkpoint."""
+    """The topics whose offsets are in the checkpoint."""
     join = config.join
     return [*dict.fromkeys([config.probe.topic, config.build.topic, join.control_topic, join.replica_topic])]
 
 
 def verify(spark: SparkSession, config: Config) -> TopicIds:
-    """The topics' ids, which are those that the checkpoint has read; raises if one of them was created anew since."""
+    """Returns the ids of the topics that are read. Raises if a topic was created anew since the checkpoint read it."""
     names, checkpoint = read_topics(config), config.run.checkpoint
     now = TopicIds(*topics.ids(config.kafka, names))
     folder = Folder(spark, checkpoint)
@@ -53,7 +53,9 @@ def verify(spark: SparkSession, config: Config) -> TopicIds:
         try:
             known = TopicIds(**json.loads(folder.read(_FILE)))
         except (TypeError, ValueError):
-            raise StateError(f"{checkpoint}/{_FILE} is damaged: restore it, or remove it if no topic is new") from None
+            raise StateError(
+                f"{checkpoint}/{_FILE} is damaged: restore it, or delete it if no topic was created anew"
+            ) from None
         _refuse(known.renewed(now), checkpoint)
         if known == now:
             return now
@@ -62,7 +64,7 @@ def verify(spark: SparkSession, config: Config) -> TopicIds:
 
 
 def pass_on(old: Folder, new: Folder) -> None:
-    """To a checkpoint that goes on where the other stopped."""
+    """Copies the topic ids to a checkpoint that continues from the old one."""
     if old.exists(_FILE):
         new.write(_FILE, old.read(_FILE), replace=True)
 
@@ -70,13 +72,13 @@ def pass_on(old: Folder, new: Folder) -> None:
 def _refuse(renewed: Iterable[str], checkpoint: str) -> None:
     if named := ", ".join(renewed):
         raise KafkaError(
-            f"topic {named} was deleted and created anew since the checkpoint {checkpoint} has read it, so results "
-            "would be missing: start over with a new run.checkpoint"
+            f"topic {named} was deleted and created anew since the checkpoint {checkpoint} read it, so results would "
+            "be missing: start over with a new run.checkpoint"
         )
 
 
 class TopicWatch:
-    """Looks now and then whether the topics are still the same, without ever waiting for the answer."""
+    """Checks every few seconds that the topics are still the same, without ever waiting for the answer."""
 
     def __init__(self, kafka: Kafka, known: TopicIds, checkpoint: str) -> None:
         self._describe = topics.describer(kafka)

@@ -1,4 +1,4 @@
-"""Looks topics up, with what a client may do with them, and creates those that are missing."""
+"""Looks up topics and the operations that are allowed on them, and creates missing topics."""
 
 import re
 import time
@@ -38,23 +38,23 @@ _WHAT_TO_DO = {
 
 @dataclass(frozen=True)
 class VisibleTopic:
-    """A topic as a client sees it. `allowed` are operations in Kafka's words; None if the broker does not tell."""
+    """A topic as a client sees it. `allowed` has Kafka's names of operations; None if the broker does not tell."""
 
     partitions: int
     allowed: frozenset[str] | None = None
 
 
 FORBIDDEN = VisibleTopic(0, frozenset())
-"""Without Describe nobody is told whether the topic is there at all."""
+"""A topic without the right to Describe it. The broker does not even tell whether it exists."""
 
 
 def look_up(kafka: Kafka, names: Iterable[str]) -> dict[str, VisibleTopic]:
-    """Those topics that exist, or may."""
+    """The topics that exist, and those that may exist but are forbidden."""
     return _Admin(kafka).look_up(names)
 
 
 def existing(kafka: Kafka, names: Iterable[str]) -> dict[str, int]:
-    """Partition counts of those topics that exist."""
+    """The partition counts of the topics that exist."""
     found = look_up(kafka, names)
     for name, topic in found.items():
         if topic is FORBIDDEN:
@@ -70,7 +70,7 @@ def who(kafka: Kafka) -> str:
 
 
 def partition_counts(kafka: Kafka, names: Iterable[str]) -> dict[str, int]:
-    """Of topics that have to be there."""
+    """The partition counts of topics that must exist."""
     wanted = list(names)
     counts = existing(kafka, wanted)
     for topic in wanted:
@@ -80,17 +80,17 @@ def partition_counts(kafka: Kafka, names: Iterable[str]) -> dict[str, int]:
 
 
 def ids(kafka: Kafka, names: Iterable[str]) -> tuple[str, dict[str, str]]:
-    """The cluster's id, and those of topics that have to be there."""
+    """The ids of the cluster and of topics that must exist."""
     return _Admin(kafka).ids(list(names))
 
 
 def cleanup_policies(kafka: Kafka, names: Iterable[str]) -> dict[str, str | None]:
-    """Of those topics that exist; None where the broker does not tell."""
+    """The cleanup policies of the topics that exist; None if the broker does not tell."""
     return _Admin(kafka).cleanup_policies(dict.fromkeys(names))
 
 
 def describer(kafka: Kafka) -> Callable[[list[str]], dict[str, Future[Any]]]:
-    """Asks for topics' descriptions, over one connection, and does not wait for them."""
+    """A function that asks for topics' descriptions, over one connection, and does not wait for the answers."""
     return _Admin(kafka).describe
 
 
@@ -102,21 +102,23 @@ class Shape:
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
-# Signals are few, and one partition is one task less to start for them. What a batch publishes is read by the next one;
-# a week is for a service that stands still. A build row of Kafka's usual largest size must fit, with what is around it.
+# Signals are few, so the control topic needs one partition: each partition costs Spark a task. The next batch reads
+# what a batch publishes; the records stay for a week in case the service is stopped.
 _CONTROL = Shape(1, {"retention.ms": str(7 * 86_400_000)})
-# Only the last marker of each node counts, and it must outlast any standstill: compacted, soon and in small parts.
+# Only the last marker of each node counts, and it must outlast any stop. So the topic is compacted, early and in small
+# segments.
 _COMMIT_SETTINGS = {
     "cleanup.policy": "compact",
     "min.cleanable.dirty.ratio": "0.1",
     "segment.bytes": str(1 << 20),
     "segment.ms": str(86_400_000),
 }
+# A build row of Kafka's default largest size must fit into a replica record, with the fields around it.
 _REPLICA_SETTINGS = {**_CONTROL.settings, "max.message.bytes": str(16 << 20)}
 
 
 def shapes(config: Config) -> dict[str, Shape]:
-    """Every topic of the service, inputs first."""
+    """The shape of every topic of the service, inputs first."""
     names = config.topics_by_setting
     commits = names.get("output.commit_topic")
     usual = dict.fromkeys(names.values(), Shape(config.topics.partitions))
@@ -129,7 +131,7 @@ def shapes(config: Config) -> dict[str, Shape]:
 
 
 def create_missing(kafka: Kafka, wanted: Mapping[str, Shape], replication: int) -> list[str]:
-    """Creates each topic that is not there; returns the names of those created."""
+    """Creates the missing topics, and returns their names."""
     found = existing(kafka, wanted)
     missing = {name: shape for name, shape in wanted.items() if name not in found}
     if missing:
@@ -149,7 +151,7 @@ class _Admin:
             raise _refused(error.args[0].str(), options, self._redactor) from None
 
     def look_up(self, names: Iterable[str]) -> dict[str, VisibleTopic]:
-        """Asks by name, but in a way that never creates a topic."""
+        """Asks by name, with a request that never creates a topic."""
         wanted = TopicCollection(list(dict.fromkeys(names)))
         asked = self._client.describe_topics(wanted, include_authorized_operations=True, request_timeout=_TIMEOUT_S)
         found = {}
@@ -211,13 +213,13 @@ class _Admin:
         self._await_visible(topics)
 
     def _check_creation(self, name: str, error: confluent_kafka.KafkaError) -> None:
-        if error.code() == _CODES.TOPIC_ALREADY_EXISTS:  # someone was faster
+        if error.code() == _CODES.TOPIC_ALREADY_EXISTS:  # another client was faster
             return
         hint = _WHAT_TO_DO.get(error.code(), "ask the administrators of the cluster")
         raise KafkaError(f"topic {name} cannot be created: {_sentence(self._redactor(error.str()))}; {hint}")
 
     def _await_visible(self, names: Iterable[str]) -> None:
-        """A new topic takes a moment to reach all brokers; a query started before would not find it."""
+        """Waits until all brokers know the new topics: a query that starts earlier would not find them."""
         deadline = time.monotonic() + _TIMEOUT_S
         while not set(names) <= self.look_up(names).keys():
             if time.monotonic() > deadline:
@@ -227,7 +229,7 @@ class _Admin:
             time.sleep(0.1)
 
     def _unreachable(self, error: confluent_kafka.KafkaError) -> KafkaError:
-        self._client.poll(0)  # hands over what the network threads complained about
+        self._client.poll(0)  # delivers the errors of the network threads
         cause = next((each for each in self._complaints if each.code() != _CODES._ALL_BROKERS_DOWN), error)
         hint = (
             "check user, password and sasl.mechanism"
@@ -246,11 +248,11 @@ def _refused(complaint: str, options: Iterable[str], redactor: Redactor) -> Conf
         problem = Problem("kafka.options.sasl.jaas.config", "only Spark's client has this option", hint)
     elif "No such configuration property" in complaint:
         problem = Problem(
-            setting, "librdkafka has no such option", "options that only Spark's client has go to [kafka.java]"
+            setting, "librdkafka has no such option", "if it is an option of Spark's client, move it to [kafka.java]"
         )
     elif "Invalid value" in complaint:
         problem = Problem(
-            setting, "librdkafka refuses this value", "its CONFIGURATION.md lists the values of each option"
+            setting, "librdkafka refuses this value", "librdkafka's CONFIGURATION.md lists the values of each option"
         )
     else:
         problem = Problem(setting, _sentence(redactor(complaint)).removeprefix("Failed to create admin client: "))
@@ -258,6 +260,6 @@ def _refused(complaint: str, options: Iterable[str], redactor: Redactor) -> Conf
 
 
 def _sentence(reason: str) -> str:
-    """One line, without the parts in which librdkafka speaks of its own connections."""
+    """The reason in one line, without librdkafka's details about its connections."""
     reason = re.sub(r"^\S+/\S+: |\(after \d+ms in state \w+\)", "", reason)
     return " ".join(reason.split()).rstrip(".")

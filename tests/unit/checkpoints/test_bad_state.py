@@ -1,4 +1,4 @@
-"""Whatever stands in a checkpoint: it is gone on from, or refused in words."""
+"""Any content of a checkpoint is either used or refused with a message."""
 
 import json
 import tempfile
@@ -12,6 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from balajoin.checkpoints.seed import Manifest
 from balajoin.compute.exchange import Arrival, NodeInputs
 from balajoin.compute.node import Node
 from balajoin.core import codec
@@ -29,7 +30,7 @@ from strategies import SECOND, Memory, table
 
 
 def recoded(kind: str, data: bytes, change: Any) -> bytes:
-    """State after `change`, with a checksum that is right."""
+    """The state after `change`, with a correct checksum."""
     content = codec.decode(kind, json.loads(data[8:].partition(b"\n")[0])["version"], data)
     try:
         return codec.encode(kind, json.loads(data[8:].partition(b"\n")[0])["version"], change(content))
@@ -207,3 +208,31 @@ def test_a_node_takes_its_state_or_refuses_it(type_, data):
             state_after(restored, 1, NodeInputs(arrivals, [Signal(HASHES[0], 1, 5)]))
         except StateError:
             return
+
+
+OFFSETS = {"probe": {"p": {"0": 5}}, "build": {"b": {"0": 1}}, "control": {"c": {"0": 3}}, "replicas": {"r": {"0": 0}}}
+
+
+@given(data=st.data())
+def test_a_manifest_is_read_or_refused(data):
+    written = Manifest(3, OFFSETS, True, {0: b"one", 1: b"two"}).write()
+    state = recoded("seed", written, lambda content: data.draw(changed(content, json_values | arrays)))
+    try:
+        manifest = Manifest.read(state)
+    except StateError:
+        return
+    assert manifest.nodes >= 1
+    assert manifest.offsets.keys() == OFFSETS.keys()
+    assert type(manifest.owing) is bool
+    assert all(type(source) is bytes for source in manifest.sources.values())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"nodes": 0}, {"nodes": True}, {"offsets": {}}, {"owing": 1}, {"sources": {"0": None}}, {"sources": {"x": b""}}],
+    ids=str,
+)
+def test_a_damaged_manifest_is_refused(change):
+    written = Manifest(3, OFFSETS, True, {0: b"one"}).write()
+    with pytest.raises(StateError, match="the seed state is damaged: restore the checkpoint from a copy"):
+        Manifest.read(recoded("seed", written, lambda content: {**content, **change}))

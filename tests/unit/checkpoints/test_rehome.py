@@ -1,4 +1,4 @@
-"""The parts of a rescale that need neither Spark nor a broker. `test_cluster` rescales whole joins."""
+"""The parts of a rescale that need neither Spark nor a broker. `test_cluster` rescales complete joins."""
 
 import json
 from pathlib import Path
@@ -11,11 +11,13 @@ import old_states
 from balajoin.checkpoints.leftovers import Entry
 from balajoin.checkpoints.lock import sole_user
 from balajoin.checkpoints.rehome import Rescale
-from balajoin.checkpoints.seed import Seed
+from balajoin.checkpoints.seed import SEEDED, Manifest, Seed
+from balajoin.checkpoints.summary import Described
 from balajoin.compute.exchange import NodeInputs
 from balajoin.compute.node import Node
 from balajoin.compute.state import HEAD
 from balajoin.compute.store import with_shelf
+from balajoin.core.envelope import schema_of
 from balajoin.core.hashing import homes
 from balajoin.core.spec import JoinSpec
 from balajoin.errors import StateError
@@ -23,13 +25,14 @@ from balajoin.routing import policies
 from balajoin.routing.rule import PolicyName, SkewRule
 from balajoin.routing.source import Source
 from balajoin.routing.state import SourceState
+from balajoin.spark.schemas import spark_schema
 from strategies import Memory, results_of
 
 SECOND = 1_000_000
 
 
 def spec(nodes: int) -> JoinSpec:
-    """Of the join in `data/state-2`."""
+    """The spec of the join in `data/state-2`."""
     pins = {
         "join.type": "inner",
         "probe.topic": "probe",
@@ -59,7 +62,7 @@ def rescale(old: dict[int, dict[int, bytes]], batch: int, nodes: int) -> dict[in
 
 
 def stopped_after_a_batch(cache: Path) -> dict[int, dict[int, bytes]]:
-    """The kept join after one more batch, in which nothing came: today's balajoin notes what is on its way."""
+    """The join of `data/state-2` after one empty batch, in which today's balajoin notes the rows in flight."""
     states, _ = old_states.states(2)
     for number, state in states.items():
         durable = Memory({at: block for at, block in state.items() if at >= 0})
@@ -93,7 +96,7 @@ def rows_in(states: dict[int, dict[int, bytes]]) -> list[Any]:
 
 
 def test_results_that_were_on_their_way_are_handed_out_once(tmp_path: Path) -> None:
-    """Node 0 of the kept join has 13 guests, and none of the build rows of their key."""
+    """Node 0 of the join in `data/state-2` has 13 guests, and none of the build rows of their key."""
     old = stopped_after_a_batch(tmp_path / "old")
     new = rescale(old, 3, 3)
     handed_out = []
@@ -159,6 +162,27 @@ def test_reading_begins_where_it_stopped_and_at_the_beginning_of_new_partitions(
     with pytest.raises(StateError, match="made for a join that reads shows, not clicks"):
         seed.first_offsets("build", "clicks", partitions, "latest")
     assert Seed().first_offsets("probe", "clicks", partitions, "latest") == "latest"
+
+
+def test_a_manifest_keeps_its_bytes() -> None:
+    """Checkpoints that were rescaled earlier stay readable, and older versions read those written now."""
+    written = (
+        b'bala\xb7\xc7\xa6Z{"kind":"seed","version":1,"content":{"nodes":3,"offsets":{"probe":{"clicks":{"0":5,"1":7}},'
+        b'"build":{"shows":{"0":1}},"control":{"c":{"0":3}},"replicas":{"r":{"0":0}}},"owing":true,'
+        b'"sources":{"0":null,"1":null}},'
+        b'"raw":[[["sources","0"],"bytes",[3]],[["sources","1"],"bytes",[3]]]}\nonetwo'
+    )
+    manifest = Manifest.read(written)
+    assert (manifest.nodes, manifest.owing, manifest.sources) == (3, True, {0: b"one", 1: b"two"})
+    assert manifest.offsets["probe"] == {"clicks": {"0": 5, "1": 7}}
+    assert manifest.write() == written
+
+
+def test_schemas_of_rescaled_states_are_those_of_spark() -> None:
+    assert spark_schema(SEEDED).simpleString() == "struct<node:bigint,number:bigint,block:binary>"
+    assert spark_schema(schema_of(Described)).simpleString() == (
+        "struct<node:int,shelf:string,rows:bigint,own:bigint,size:bigint,earliest:bigint,latest:bigint,note:binary>"
+    )
 
 
 def test_a_checkpoint_has_one_user(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_people_see_rows_times_keys_and_what_was_read() -> None:
         console.print(part)
     lines = console.export_text().splitlines()
     assert lines[0] == "here: after batch 2 of join a-b; batch 3 was begun and will be repeated"
-    assert "read of build: 9/2, 10/1" in lines
+    assert "offsets of build: 9/2, 10/1" in lines
     (node,) = (line.split() for line in lines if line.startswith("1 ") and " 44 " in line)
     assert node[:5] == ["1", "109", "0", "44", "0"]
     assert "hot" in next(line for line in lines if str(HOT) in line)

@@ -1,4 +1,4 @@
-"""The local files of a node belong to one user, and nobody else can read, forge or redirect them."""
+"""A node's local files belong to one user, and no other user can read, forge or redirect them."""
 
 import os
 import shutil
@@ -45,8 +45,8 @@ def acting_as(user: int) -> Iterator[None]:
 
 @pytest.fixture
 def shared() -> Iterator[Path]:
-    """A folder as /tmp is: everybody may write there. Those of pytest are closed to others."""
-    load_kernels()  # a second user may have no right to read them
+    """A folder like /tmp, where every user may write. Pytest's own folders are closed to other users."""
+    load_kernels()  # here, because a second user may have no right to read them
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o1777)
     yield folder
@@ -60,7 +60,7 @@ def warnings_of_this_test() -> None:
 
 @pytest.fixture
 def precious(tmp_path: Path) -> Path:
-    """A file of this user in a place that looks like a node's folder, and old enough to be cleaned up."""
+    """A file of this user in a folder that looks like a node's and is old enough to be cleaned up."""
     folder = tmp_path / "outside" / "node-0"
     folder.mkdir(parents=True, mode=0o700)
     (tmp_path / "outside").chmod(0o700)
@@ -71,7 +71,7 @@ def precious(tmp_path: Path) -> Path:
 
 
 class Joined:
-    """One node over batches, opened anew for each. A batch has one row of each stream, and all of them match."""
+    """One node that is opened again for each batch. A batch has one row of each stream, and all rows match."""
 
     def __init__(self, cache: Path) -> None:
         self.cache = cache
@@ -99,7 +99,7 @@ def everything(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*"))
 
 
-# --- whose folder it is -----------------------------------------------------------------------------------------------
+# --- owner of the folder ----------------------------------------------------------------------------------------------
 
 
 def test_nobody_else_has_any_right(tmp_path):

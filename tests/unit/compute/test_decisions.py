@@ -1,6 +1,6 @@
-"""When a row is decided to be alone: one test for each reason to wait, and for each way in which a match could follow.
+"""When a row is decided to have no match: a test for each reason to wait, and for each way in which a match may follow.
 
-Two nodes, `home` of the key `k` and a `guest`; the windows and times are in seconds, and nothing is allowed to be late.
+There are two nodes: the `home` of the key `k` and a `guest`. Windows and times are in seconds. Lateness is 0.
 """
 
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ class Nodes:
     parts: list[list[Part]] = field(default_factory=lambda: [[], []])
     reports: list[list[Report]] = field(default_factory=lambda: [[], []])
     found: list[tuple[int, int | None, int | None]] = field(default_factory=list)
-    """Batch, and the times of the results' rows of KEY."""
+    """The batch of each result, and the times of its probe and build row."""
 
     def step(
         self,
@@ -49,7 +49,7 @@ class Nodes:
         build_time: int | None = None,
         signal: int | None = None,
     ) -> None:
-        """Rows of KEY at these times, probe rows at one node and build rows at home; and how far both streams are."""
+        """Runs a batch. `probe` and `build` are times of rows of KEY: probe rows go to node `at`, build rows home."""
         arrivals: list[list[Arrival]] = [[], []]
         for side, times, node, time in (("probe", probe, at, probe_time), ("build", build, HOME, build_time)):
             newest = [*times, *([] if time is None else [time])]
@@ -88,7 +88,7 @@ class Nodes:
         return Row(KEY, time * SECOND, b"v", 0, self.offsets[side])
 
     def end(self) -> list[tuple[int | None, int | None]]:
-        """All results, after time has gone on far enough to decide everything."""
+        """All results, after event time has passed far enough to decide every row."""
         for later in range(1, 9):
             self.step(probe_time=100_000 * later, build_time=100_000 * later)
         return sorted((result[1:] for result in self.found), key=str)
@@ -157,7 +157,7 @@ def test_a_late_row_is_never_said_to_be_alone(left, right):
 
 
 def test_a_build_row_waits_for_the_reports_of_its_guests(right):
-    """The probe row comes with the last batch in which it is on time, and meets its match two batches later."""
+    """The probe row comes in the last batch in which it is on time, and meets its match two batches later."""
     right.step(build=(100,), probe_time=90)
     right.step(probe=(100,), probe_time=1000)
     right.step(signal=100, probe_time=1001)

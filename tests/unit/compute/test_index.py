@@ -16,7 +16,7 @@ chunks = st.sampled_from([1, 2, 3, 5, 1 << 16])
 
 
 def joined(probe: list[Row], stored: list[Row], window: Window, chunk: int = 1 << 16, hashes: int = 1 << 32) -> Counter:
-    """Pairs of `probe` and `stored`, each with how often it was found."""
+    """Pairs of `probe` and `stored`, with the count of each."""
     rows = table(stored, hashes)
     index = build(longs(rows, "hash"), longs(rows, "time"))
     found: Counter = Counter()

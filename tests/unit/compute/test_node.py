@@ -37,14 +37,14 @@ Source = tuple[Side, int]
 
 
 def spec(**changes) -> JoinSpec:
-    """Ten seconds back, five ahead, two of lateness, one source a side."""
+    """An interval of 10 s before and 5 s after, 2 s of lateness, one source per side."""
     default = JoinSpec(1, 10 * SECOND, 5 * SECOND, 2 * SECOND, NEVER_IDLE, {"probe": 1, "build": 1}, PINS)
     return replace(default, **changes)
 
 
 @dataclass
 class Feed:
-    """The sources, as far as a node hears of them: a watermark in each batch in which a source sent anything at all."""
+    """The sources as a node sees them: it gets a watermark from each source that sent any row in the batch."""
 
     lateness_us: int
     newest: dict[Source, int] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Feed:
     pending: dict[Source, list[Row]] = field(default_factory=dict)
 
     def send(self, side: Side, source: int, time: int, key: bytes | None = b"k", value: bytes | None = None) -> Row:
-        """A row; without a key it goes to another node, and this one hears of the time only."""
+        """Sends a row. A row without a key goes to another node, and this node learns only its time."""
         at = side, source
         row = Row(key or b"", time, value, source, self.offsets[at])
         self.offsets[at] += 1
@@ -61,7 +61,7 @@ class Feed:
         return row
 
     def arrivals(self, now_ms: int, hashes: int = 1 << 32) -> list[Arrival]:
-        """What was sent since. A source comes as one or two blocks."""
+        """The rows sent since the last call. Rows of a source come in one or two blocks."""
         found = []
         for (side, source), rows in self.pending.items():
             half = len(rows) // 2 if len(rows) > 4 else 0
@@ -74,7 +74,7 @@ class Feed:
 
 @dataclass
 class Cluster:
-    """Keeps what Spark keeps of one node: its state and its blocks, as of the last committed batch."""
+    """Keeps one node's state and blocks of the last committed batch, as Spark does."""
 
     spec: JoinSpec
     cache: Path
@@ -91,7 +91,7 @@ class Cluster:
         return self._on(self.durable.copy()).watermark(side)
 
     def fail(self, arrivals: list[Arrival], after: int | None) -> None:
-        """An attempt of which nothing stays but its local files. It dies `after` so many results, or at its end."""
+        """Makes an attempt that leaves only local files. It dies after `after` results, or at its end."""
         results = self._on(self.durable.copy()).process(self.batches, NodeInputs(arrivals))
         for count, _ in enumerate(results):
             if after is not None and count >= after:
@@ -127,9 +127,9 @@ def cluster(tmp_path: Path) -> Cluster:
 
 @dataclass(frozen=True)
 class Send:
-    """A row of `source`, out of order by `jitter` of the allowed lateness; without a key, for another node.
+    """A row of `source`, out of order by the share `jitter` of the lateness. A row without a key is for another node.
 
-    A `straggler` is later than allowed, in schedules that have any.
+    A `straggler` is later than allowed. Not all schedules have stragglers.
     """
 
     source: int
@@ -140,10 +140,10 @@ class Send:
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows, and what happens to them, `passed` in the streams and `pause_ms` on the clock after the batch before.
+    """Rows of a batch, `passed` of event time and `pause_ms` of the clock after the batch before.
 
-    It is tried in vain as often as `failures` says, each time for so many results. Then, if `restart`, the node is made
-    anew, after `damage` to its local files.
+    `failures` has an entry for each failed attempt: the number of results after which it dies. Then, if `restart`, the
+    node is built again, after `damage` to its local files.
     """
 
     sends: tuple[Send, ...]
@@ -157,7 +157,7 @@ class Batch:
 @dataclass(frozen=True)
 class Schedule:
     spec: JoinSpec
-    skews: tuple[int, ...]  # how far each source's times are off
+    skews: tuple[int, ...]  # the offset of each source's times
     stragglers: bool
     hashes: int
     pairs_at_once: int
@@ -231,7 +231,7 @@ def test_every_pair_is_found_once_whatever_happens(schedule):
 
 
 class Model:
-    """Drives a node through a schedule, and knows by definition what has to come of it."""
+    """Runs a node through a schedule, and checks its results against the definition of the join."""
 
     def __init__(self, schedule: Schedule, cache: Path) -> None:
         self.schedule = schedule
@@ -266,7 +266,7 @@ class Model:
     def batch(self, batch: Batch) -> None:
         arrivals = self.feed.arrivals(self.now_ms, self.schedule.hashes)
         if not arrivals:
-            return  # Spark does not call a node for nothing
+            return  # Spark calls a node only if it has input
         if batch.failures or batch.restart:
             self.cluster.restart()
             damage(self.cluster, batch.damage)
@@ -301,9 +301,9 @@ class Model:
                 assert self.watermarks[side] == slowest
 
     def check_stored(self, previous: dict[Side, int]) -> None:
-        """What can still match is stored, and what expired a slice ago is not.
+        """Rows that can still match are stored, and rows that expired a slice ago are not.
 
-        Build rows stay for three batches longer, and never go in the batch in which they came.
+        Build rows stay for three batches longer, and are never evicted in the batch in which they came.
         """
         edges = {
             "probe": previous["build"] - self.spec.after_us,
@@ -320,7 +320,7 @@ class Model:
         assert alive <= stored
 
     def check_pairs(self) -> None:
-        """A late row may have missed rows that came in earlier batches, and those only."""
+        """Only pairs of a late row with a row of an earlier batch may be missing."""
         found = self.cluster.found
         rows = {side: [row for at, row in self.batch_of if at == side] for side in SIDES}
         expected = interval_join(rows["probe"], rows["build"], self.spec.before_us, self.spec.after_us)
@@ -337,20 +337,20 @@ class Model:
         event(f"late rows: {bool(self.late)}, missed pairs: {bool(missing)}")
 
     def check_all_expires(self) -> None:
-        for _ in range(5):  # build rows go by the watermark of four batches ago
+        for _ in range(5):  # build rows are evicted by the watermark of four batches ago
             self.clock += 100 * HOUR
             for side, source in self.schedule.sources:
                 self.feed.send(side, source, self.clock, key=None)
             self.cluster.restart()
             self.cluster.batch(self.feed.arrivals(self.now_ms))
         assert self.cluster.durable == {}
-        self.cluster.watermark("probe")  # opens the folder, and so clears it
+        self.cluster.watermark("probe")  # opens the folder, which removes unused files
         assert self.cluster.node is not None
         assert [path.suffix for path in self.cluster.node.store._folder.path.iterdir()] == [".catalog"]
 
 
 def damage(cluster: Cluster, kind: str) -> None:
-    """Of every second file, so that some runs stay whole."""
+    """Damages every second file, so that some runs stay intact."""
     if kind == "folder":
         shutil.rmtree(cluster.cache, ignore_errors=True)
     elif kind == "catalog":
@@ -364,7 +364,7 @@ def damage(cluster: Cluster, kind: str) -> None:
                 os.truncate(path, path.stat().st_size // 2)
             elif kind == "overwrite":
                 path.write_bytes(bytes(path.stat().st_size))
-                os.utime(path, ns=(1, 1))  # the kernel's clock ticks too seldom to tell it from the first write
+                os.utime(path, ns=(1, 1))  # the kernel's clock may give both writes the same time
 
 
 # --- single cases -----------------------------------------------------------------------------------------------------
@@ -405,7 +405,7 @@ def test_the_intervals_ends_belong_to_it_whichever_side_is_first(tmp_path, first
 @pytest.mark.parametrize("stored_side", SIDES)
 @pytest.mark.parametrize("early", [0, 1])
 def test_a_row_at_the_edge_of_eviction_still_matches(cluster, stored_side, early):
-    """Stored so old that only a row exactly at the watermark reaches it; a microsecond older, it goes."""
+    """Only a row exactly at the watermark still matches the stored row. A microsecond older, the row is evicted."""
     other = each_way(stored_side)
     reach = cluster.spec.after_us if stored_side == "probe" else cluster.spec.before_us
     watermark = HOUR
@@ -415,7 +415,7 @@ def test_a_row_at_the_edge_of_eviction_still_matches(cluster, stored_side, early
     cluster.batch(feed.arrivals(0))
     cluster.restart()
     assert cluster.watermark(other) == watermark
-    for _ in range(1 if stored_side == "probe" else 4):  # the last of them evicts with that watermark
+    for _ in range(1 if stored_side == "probe" else 4):  # the last of these batches evicts by that watermark
         feed.send(other, 0, watermark, key=None)
         cluster.batch(feed.arrivals(0))
         cluster.restart()
@@ -426,7 +426,7 @@ def test_a_row_at_the_edge_of_eviction_still_matches(cluster, stored_side, early
 
 
 def test_a_batch_joins_before_it_evicts(cluster):
-    """With the watermark of the batch before: a row that was on time when it was sent to the node is joined."""
+    """Eviction uses the watermark of the batch before, so a row that was on time when it was sent is joined."""
     feed = Feed(0)
     feed.send("probe", 0, HOUR)
     feed.send("build", 0, HOUR)
@@ -481,7 +481,7 @@ def test_a_source_that_lags_by_hours_has_no_late_rows(tmp_path):
         sent.append(feed.send("probe", 1, time - 7 * HOUR, b"slow"))
         feed.send("build", 0, time, b"fast")
         sent.append(feed.send("build", 0, time - SECOND, b"fast"))
-        if batch % 2:  # silent for less than a second every now and then
+        if batch % 2:  # one source misses every second batch, less than a second
             feed.pending.pop(("probe", 1))
         assert cluster.batch(feed.arrivals(batch * 400)) == []
         assert cluster.watermark("probe") <= time - 7 * HOUR - 2 * SECOND
@@ -541,7 +541,7 @@ def test_damaged_state_is_refused(cluster, tmp_path):
 
 
 def test_no_row_is_written_twice_and_state_stays_small(cluster):
-    """`Memory` refuses a block's second writing. What is left to grow is the head, and it does not."""
+    """`Memory` refuses to write a block twice. So only the head could grow, and it does not."""
     feed = Feed(2 * SECOND)
     sizes = []
     for batch in range(30):
@@ -568,7 +568,7 @@ def test_results_of_large_values_come_in_small_tables(cluster, monkeypatch):
 
 
 def test_nodes_of_one_executor_do_not_disturb_each_other(tmp_path):
-    """They share the cache folder, and each clears its own part of it."""
+    """They share the cache folder, and each node clears only its own part."""
     nodes = [Memory() for _ in range(3)]
     states: list[bytes | None] = [None] * 3
     for batch in range(4):
@@ -584,7 +584,7 @@ def test_nodes_of_one_executor_do_not_disturb_each_other(tmp_path):
 
 
 def test_a_copy_of_the_checkpoint_goes_its_own_way(cluster, tmp_path):
-    """Two queries from one state, on one machine: the folder of the other's is not believed."""
+    """Two queries start from one state on one machine. Neither uses the local files of the other."""
     feed = Feed(0)
     feed.send("probe", 0, HOUR, b"both")
     cluster.batch(feed.arrivals(0))

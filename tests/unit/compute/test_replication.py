@@ -1,4 +1,4 @@
-"""Home and guest: what one node sends another, and what it does when nothing comes."""
+"""Home and guest: what a node sends to another, and what it does when nothing comes back."""
 
 from collections import Counter
 from dataclasses import replace
@@ -36,7 +36,7 @@ def parts_of(shipment: Shipment, batch: int) -> list[Part]:
 
 
 class Pair:
-    """Node 0, the key's home, and node 1, its guest; what they publish is handed on by the test."""
+    """Node 0, the key's home, and node 1, its guest. The test passes on what they publish."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -53,7 +53,7 @@ class Pair:
         return results.outcome
 
     def uncovered(self, number: int) -> bool:
-        """Whether probe rows at a node wait for build rows of their home."""
+        """Whether probe rows at a node wait for build rows from their home."""
         return bool(Node(SPEC, self.states[number], self.durables[number], self.folder, number)._guest.uncovered)
 
 
@@ -62,7 +62,7 @@ def arrival(section, time, *tables) -> Arrival:
 
 
 def without_an_answer(pair: Pair, batches: int) -> Signal:
-    """A guest's probe rows match their home's build rows, and no shipment comes. All rows expire meanwhile."""
+    """A guest's probe rows match build rows at home, but no shipment comes until all rows have expired."""
     times = [arrival(side, HOUR) for side in ("probe", "build")]
     pair.run(0, [arrival("build", HOUR, rows(3)), *times])
     pair.run(1, [arrival("probe", HOUR, rows(2)), *times])
@@ -132,7 +132,7 @@ def test_a_renewal_grants_without_sending_rows(tmp_path):
 
 def test_a_signal_that_comes_once_more_is_not_answered_again(tmp_path):
     pair = Pair(tmp_path)
-    signals = [Signal(HASH, 1, HOUR + SECOND), Signal(HASH, 1, HOUR)]  # one source's lease covers the other's
+    signals = [Signal(HASH, 1, HOUR + SECOND), Signal(HASH, 1, HOUR)]  # the longer lease covers the shorter one
     (shipment,) = pair.run(0, [arrival("build", HOUR, rows(3))], signals).shipments
     assert list(shipment.grants) == [Grant(HASH, HOUR + SECOND)]
     pair.batch += 1
@@ -193,7 +193,7 @@ def test_what_is_shipped_twice_is_taken_once_and_what_comes_late_is_told():
     assert guest.delayed_shipments == 0
     assert len(guest.accept(parts_of(Shipment(0, 1, [rows(3)]), 5), 9)) == 1
     assert guest.delayed_shipments == 1
-    assert guest.accept(parts_of(Shipment(0, 1, [rows(3)]), 9), 9) == []  # of a time line that was given up
+    assert guest.accept(parts_of(Shipment(0, 1, [rows(3)]), 9), 9) == []  # from an abandoned attempt
 
 
 def test_all_attempts_at_a_shipment_are_taken_and_each_row_once(tmp_path):
@@ -218,9 +218,9 @@ def test_a_pull_of_a_lost_attempt_that_comes_with_the_committed_one_is_taken_onc
 
 
 def test_rows_that_come_late_and_may_have_been_there_before_are_not_taken_again(tmp_path):
-    """An attempt that was given up may publish long after its batch, when what it ships has met others and expired."""
+    """An abandoned attempt may publish long after its batch, when its rows have already matched and expired."""
     pair = Pair(tmp_path)
-    spec = replace(SPEC, after_us=100 * HOUR)  # the probe row stays, the build row goes
+    spec = replace(SPEC, after_us=100 * HOUR)  # the probe row stays, the build row expires
     first = parts_of(Shipment(0, 1, [rows(1)], [Grant(HASH, HOUR)], [HASH]), 0)
     late = parts_of(Shipment(0, 1, [rows(1), rows(1, 20 * HOUR, 7)], [], [HASH]), 1)
     state, durable = None, Memory()

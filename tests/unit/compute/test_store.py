@@ -37,7 +37,7 @@ EACH_KEY = table(Row(key, 0, b"", 0, 0) for key in KEYS)
 
 
 class Stored:
-    """A store over batches, opened anew for each of them, as Spark's workers do."""
+    """A store that is opened again for each batch, as in Spark's workers."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "node"
@@ -79,7 +79,7 @@ def stored(tmp_path: Path) -> Stored:
 
 
 def content(store: BlockStore, side: Side) -> Counter[Row]:
-    """What can be found: by walking over the runs, and the same by looking each row up in its run's index."""
+    """The rows found in the runs. Asserts that the index of each run finds the same rows."""
     walked, found = Counter[Row](), Counter[Row]()
     for run in store.runs(side, -EVER, EVER):
         rows = rows_of(run.rows)
@@ -98,18 +98,18 @@ def some_rows(first: int, count: int, time: int = 0, step: int = 1000) -> list[R
     return [Row(KEYS[i % len(KEYS)], time + (i - first) * step, b"value %d" % i, 0, i) for i in numbers]
 
 
-# --- what is written --------------------------------------------------------------------------------------------------
+# --- writing ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_batch_writes_its_own_rows_and_nothing_else(stored):
-    """`Memory` itself refuses a number that is written twice."""
+    """`Memory` refuses to write a number twice."""
     written = []
     for batch in range(40):
         before = stored.durable.bytes_put
         stored.batch("probe", some_rows(batch * 50, 50))
         written.append(stored.durable.bytes_put - before)
     assert len(stored.durable) == 40
-    assert max(written) <= 1.1 * min(written)  # the 40th, among 39 merged ones, costs no more than the first
+    assert max(written) <= 1.1 * min(written)  # the 40th batch, after 39 merged ones, writes no more than the first
 
 
 def test_an_empty_batch_writes_nothing(stored):
@@ -201,7 +201,7 @@ def test_new_blocks_are_spared_however_old_their_rows_are(stored):
 
 
 def test_a_row_far_in_the_future_keeps_no_old_rows_alive(stored):
-    """They came together, and were merged among others of their time."""
+    """Both came together, but each was merged with rows of its own time."""
     future = Row(b"a", 1000 * 365 * 86_400 * SECOND, b"", 0, 0)
     for batch in range(20):
         stored.batch("probe", [future, *some_rows(1 + batch * 10, 10)])
@@ -211,7 +211,7 @@ def test_a_row_far_in_the_future_keeps_no_old_rows_alive(stored):
 
 
 def test_a_wide_block_of_a_catch_up_keeps_no_narrow_ones_alive(stored):
-    """They begin at the same time and are of the same size, but live for very different times."""
+    """The blocks start at the same time and have the same size, but expire at very different times."""
     wide = [some_rows(batch * 100, 48, 0, 50 * SLICE) for batch in range(4)]
     narrow = [some_rows(2000 + batch * 10, 3) for batch in range(4)]
     for rows in (*wide, *narrow):
@@ -233,7 +233,7 @@ def test_merging_keeps_rows_findable_and_runs_few(stored):
         new = some_rows(batch * 3, 3, batch % 3 * SLICE)
         rows += new
         store = stored.batch("build", new)
-        # three slices, and three tiers up to 600 rows; at most 7 runs in each
+        # three slices with three tiers up to 600 rows, and at most 7 runs in each tier
         assert len(list(store.runs("build", -EVER, EVER))) <= 3 * 3 * 7
     assert content(stored.open(), "build") == Counter(rows)
     assert len(stored.durable) == 200
@@ -251,7 +251,7 @@ def test_a_rebuild_merges_too(stored):
 
 
 def test_a_rebuild_of_more_than_is_merged_at_once_merges_too(stored, monkeypatch):
-    """As after the loss of the local folder: all blocks of hours come back as one tier, far above the limit."""
+    """After the loss of the local folder, the blocks of hours come back as one tier, far above the limit."""
     merged = stored.batch("build", *(some_rows(number, 1) for number in range(512)))
     shutil.rmtree(stored.folder)
     monkeypatch.setattr(store_module, "_MAX_MERGED_BYTES", merged.bytes // 8)
@@ -283,7 +283,7 @@ def test_runs_are_narrowed_by_side_and_time(stored):
 def _overwrite(path: Path) -> None:
     old = path.read_bytes()
     path.write_bytes(bytes(len(old)))
-    # The kernel's clock ticks every few ms: within one tick of the first write this one would bear the same time.
+    # The kernel's clock ticks every few ms: within one tick, both writes would have the same time.
     os.utime(path, ns=(1, 1))
 
 
@@ -292,7 +292,7 @@ def _truncate(path: Path) -> None:
 
 
 def _replace(path: Path) -> None:
-    """By another file of the same size and times, as a restored backup."""
+    """Replaces the file by another one of the same size and times, as restoring a backup does."""
     times = path.stat()
     copy = path.with_suffix(".copy")
     copy.write_bytes(bytes(times.st_size))
@@ -301,7 +301,7 @@ def _replace(path: Path) -> None:
 
 
 def _alter(path: Path) -> None:
-    """Text that still reads well."""
+    """Changes the text so that it is still valid."""
     path.write_text(path.read_text().replace("probe", "build"))
 
 
@@ -312,7 +312,7 @@ def _append(path: Path) -> None:
 
 @pytest.fixture
 def filled(stored: Stored) -> Stored:
-    """Two sides, merged and unmerged runs in several slices, something expired."""
+    """A store with both sides, merged and unmerged runs in several slices, and some expired rows."""
     for batch in range(12):
         stored.batch(SIDES[batch % 2], some_rows(batch * 10, 10, batch // 6 * SLICE))
     for batch in range(12, 30):
@@ -356,7 +356,7 @@ def test_without_its_catalog_everything_is_rebuilt_equal(filled, damage):
     ("shelf", "name"), [("unmatched_probe", "lonely_probe"), ("unmatched_build", "lonely_build"), ("build", "build")]
 )
 def test_catalogs_keep_the_names_that_shelves_had_at_first(tmp_path, shelf, name):
-    """A cache folder is read by older balajoins too, after a downgrade: to them another name is no shelf at all."""
+    """After a downgrade an older balajoin reads the cache folder, and it knows only the old names of shelves."""
     stored = Stored(tmp_path)
     store = stored.open()
     store.add(shelf, EACH_KEY)
@@ -369,7 +369,7 @@ def test_catalogs_keep_the_names_that_shelves_had_at_first(tmp_path, shelf, name
 
 
 def test_the_catalog_of_another_seal_is_not_believed(filled):
-    """As when a batch is repeated elsewhere, and this folder holds what the failed attempt left."""
+    """A batch may be repeated elsewhere while this folder holds the files of the failed attempt."""
     expected = _contents(filled)
     attempt = BlockStore(filled.durable.copy(), PrivateFolder(filled.folder), SLICE)
     attempt.open(filled.next_number, filled.seal)
@@ -395,11 +395,11 @@ def test_a_failed_attempt_leaves_the_runs_of_the_state_before_in_place(filled):
     assert {side: content(store, side) for side in SIDES} == expected
 
 
-# --- what is read from a file is checked first ------------------------------------------------------------------------
+# --- files are checked before they are used ---------------------------------------------------------------------------
 
 
 def _edit_catalog(stored: Stored, edit: Callable[[dict[str, Any]], None]) -> None:
-    """With a checksum that is right."""
+    """Writes the edited catalog with a correct checksum."""
     catalog = json.loads(stored.catalog.read_bytes().partition(b"\n")[2])
     edit(catalog)
     body = json.dumps(catalog).encode()
@@ -407,7 +407,7 @@ def _edit_catalog(stored: Stored, edit: Callable[[dict[str, Any]], None]) -> Non
 
 
 def _sign_again(stored: Stored, checksums: bool) -> None:
-    """The catalog names the files as they are now: the same inode, size and times, as if nobody had written."""
+    """Writes the current inode, size and times of the files into the catalog, as if no file had changed."""
 
     def sign(catalog: dict[str, Any]) -> None:
         for files in (entry["files"] for entry in catalog["runs"]):
@@ -435,7 +435,7 @@ def _assert_rebuilt_equal(stored: Stored, expected: dict[Side, Counter[Row]], ca
 @pytest.mark.parametrize("suffix", [".rows", ".index"])
 @pytest.mark.parametrize("part", [0.0, 0.3, 0.5, 0.7, 1.0])
 def test_a_bit_that_changes_on_the_disk_is_noticed(filled, caplog, suffix, part):
-    """Without a write: the file's inode, size and times are as before."""
+    """The disk changes the bit without a write: the catalog has the file's inode, size and times."""
     expected = _contents(filled)
     path = next(path for path in filled.run_files() if path.suffix == suffix)
     damaged = bytearray(path.read_bytes())
@@ -567,7 +567,7 @@ def test_a_catalog_of_another_form_is_not_believed(filled, edit):
 
 
 def test_a_file_that_vanishes_after_the_start_of_a_batch_is_rebuilt(filled):
-    """As if another query from a copy of the checkpoint cleared the folder."""
+    """Another query on a copy of the checkpoint may clear the folder."""
     expected = _contents(filled)
     store = filled.open()
     for path in filled.run_files()[::3]:
@@ -608,9 +608,9 @@ print(opened.bytes, pa.default_memory_pool().max_memory(), sum(1 for _ in opened
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory of a process by what it writes to")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory that a process has written to")
 def test_a_rebuild_needs_no_more_memory_for_more_rows(tmp_path):
-    """Under a limit far below the size of the state. Arrow's own allocator would set memory apart in advance."""
+    """The limit is far below the size of the state. Arrow's own allocator would reserve memory in advance."""
 
     def rebuild(blocks: int) -> tuple[int, int, int]:
         command = [sys.executable, "-c", _REBUILD, str(tmp_path / str(blocks)), str(blocks), str(100 << 20)]
@@ -689,7 +689,7 @@ def test_a_disk_that_fills_up_within_a_file_is_only_slower(stored, caplog):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert "cannot be written" in caplog.text
     assert content(store, "probe") == Counter(rows)
-    assert list(stored.folder.iterdir()) == []  # halves of files would take up room
+    assert list(stored.folder.iterdir()) == []  # incomplete files would only take up space
     assert content(stored.batch("probe"), "probe") == Counter(rows)
     assert stored.open().rebuilt_blocks == 0
 

@@ -1,4 +1,4 @@
-"""Whatever stands in a configuration file: it is taken, or refused in words."""
+"""Any content of a configuration file is either accepted or refused with a message."""
 
 import json
 import tempfile
@@ -75,6 +75,7 @@ def test_a_changed_file_is_read_or_refused(data):
 
 @given(st.dictionaries(settings_names, toml_scalars, max_size=4))
 @example({"kafka.options.a.b": "0x" + "f" * 5000})
+@example({"output.topic": "0x" + "f" * 5000})
 @example({"join.skew.keys": '["${file:/dev/zero}"]'})
 def test_any_value_of_any_setting_is_taken_or_refused(values):
     table_of_all = tomllib.loads(EXAMPLE)
@@ -105,6 +106,23 @@ def test_any_value_of_any_setting_is_taken_or_refused(values):
 )
 def test_files_that_no_person_writes_are_refused(text):
     assert isinstance(loaded(text), ConfigError)
+
+
+@pytest.mark.parametrize("setting", [*sorted(locate(EXAMPLE)), "kafka.options.a.b", "spark.a", "page.address"])
+def test_a_number_too_long_to_be_printed_is_refused(setting):
+    """Python refuses to print a number of more than 4,300 digits."""
+    settings = [name for name in locate(EXAMPLE) if name != setting and not name.startswith(f"{setting}.")]
+    lines = [f"{name} = {json.dumps(value)}" for name in settings if not isinstance(value := value_of(name), dict)]
+    refused = loaded("\n".join([f"{setting} = 0x{'f' * 5000}", *lines]))
+    assert isinstance(refused, ConfigError)
+    assert [problem.line for problem in refused.problems] == [1]
+
+
+def value_of(setting: str) -> Any:
+    value: Any = tomllib.loads(EXAMPLE)
+    for name in setting.split("."):
+        value = value[name]
+    return value
 
 
 def test_files_that_never_end_are_refused(tmp_path):

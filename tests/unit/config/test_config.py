@@ -199,7 +199,7 @@ def test_a_full_file(tmp_path: Path) -> None:
         (9, "after = '0 s'\nnodes = true", "join.nodes", "whole number", "nodes = 4"),
         (9, "after = '0 s'\nnodes = 'many'", "join.nodes", "whole number", "nodes = 4"),
         (9, "after = '0 s'\npolicy = 'hashh'", "join.policy", "'hash'", 'policy = "bala-join"'),
-        (9, "after = '0 s'\npartitions = 4", "join.partitions", "unknown", "belongs into [topics]"),
+        (9, "after = '0 s'\npartitions = 4", "join.partitions", "unknown", "move it to [topics]"),
         (9, "after = '0 s'\nskew.treshold = 0.1", "join.skew.treshold", "unknown", "did you mean threshold"),
         (9, "after = '0 s'\nskew.threshold = 1.5", "join.skew.threshold", "below 1", "threshold = 0.01"),
         (9, "after = '0 s'\nskew.balance = 'x'", "join.skew.balance", "a number", "balance = 0.2"),
@@ -424,7 +424,7 @@ def test_a_bare_number_is_refused_with_a_unit(number: float) -> None:
 def test_the_documented_settings_are_those_of_the_models() -> None:
     written = Path(__file__).parents[3] / "docs" / "settings.md"
     command = "python -m balajoin.config.reference > docs/settings.md"
-    assert written.read_text(encoding="utf-8") == reference.markdown(), f"the page is old: run {command}"
+    assert written.read_text(encoding="utf-8") == reference.markdown(), f"the page is out of date: run {command}"
     assert "| None |" not in reference.markdown(), "a setting has no description"
 
 
@@ -432,7 +432,7 @@ BARE_KEYS = st.from_regex(r"\A[a-z][a-z0-9_-]{0,5}\Z")
 QUOTED_KEYS = st.text(
     st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"], exclude_characters='."\\'), max_size=6
 )
-# Values full of what looks like keys, tables and comments.
+# Values that contain text like keys, tables and comments.
 VALUES = st.sampled_from(
     [
         "1",
@@ -457,7 +457,7 @@ VALUES = st.sampled_from(
 
 @st.composite
 def documents(draw: st.DrawFn) -> tuple[str, dict[str, int]]:
-    """A TOML text and the line at which each of its own keys stands."""
+    """A TOML text and the line of each of its keys."""
     text, expected, table = "", {}, ""
     for number in range(draw(st.integers(1, 8))):
         text += draw(st.sampled_from(["", "\n", "# k = 1\n", "  \t\n", "\n\n"]))

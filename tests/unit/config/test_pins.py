@@ -1,4 +1,4 @@
-"""Expressions that hold substitutions stand in no state, no error and no output of `balajoin state`."""
+"""No state, no error and no output of `balajoin state` shows an expression with a substitution."""
 
 import io
 import json
@@ -46,7 +46,7 @@ def test_what_is_written_holds_nothing_of_the_expression_and_only_the_same_one_f
     written = json.loads(json.dumps(agreed(None, _pins(tmp_path, {"SALT": OLD}))))
     assert OLD not in json.dumps(written)
     assert "sha2" not in json.dumps(written)
-    assert written["build.key"] == "key"  # it holds no substitution, and is pinned as it is
+    assert written["build.key"] == "key"  # it has no substitution, so it is pinned as text
     assert agreed(written, _pins(tmp_path, {"SALT": OLD})) == written
     refuse_others(written, _pins(tmp_path, {}, EXPRESSION.replace("${SALT}", OLD)))
     for other in (

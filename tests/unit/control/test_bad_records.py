@@ -1,4 +1,4 @@
-"""Whatever stands on the control and the replica topic: it is used, or counted, and costs no more than its bytes."""
+"""Any record on the control or replica topic is used or counted, and costs no more memory than its bytes."""
 
 import json
 import tempfile
@@ -54,7 +54,7 @@ from strategies import Memory, hash_of, table
 
 
 @given(hostile_blocks())
-@example(sealed(bytes(8)))  # a stream that is over before it begins
+@example(sealed(bytes(8)))  # an Arrow stream without a schema
 @example(sealed(b"\xff\xff\xff\xff" + bytes(4)))
 def test_a_hostile_block_is_rows_or_refused(block):
     try:
@@ -97,7 +97,7 @@ def test_what_is_written_can_always_be_read_whatever_its_size():
 
 @pytest.mark.parametrize("ends", [[0, 1 << 30], [77, 5], [-8, 2]], ids=str)
 def test_offsets_that_lead_out_of_a_block_are_refused(ends):
-    """Whoever follows them reads memory that is not theirs."""
+    """Following such offsets would read memory outside the block."""
     content = stream(table([Row(b"k", 0, b"v" * 77, 0, 0)]))
     before, _, after = content.rpartition(np.array([0, 77], np.int32).tobytes())
     with pytest.raises(BlockError, match="not a block of rows"):
@@ -131,7 +131,7 @@ def test_any_record_is_taken_or_counted(section, note, block):
 
 
 def nearly(*contents: dict[str, Any]) -> st.SearchStrategy[str]:
-    """Records with one number of them exchanged."""
+    """Records with one of their numbers replaced."""
     numbers = longs | st.integers(-1, NODES) | st.booleans() | st.sampled_from(HASHES)
     return st.sampled_from(contents).flatmap(lambda content: changed(content, numbers)).map(json.dumps)
 

@@ -1,4 +1,4 @@
-"""Control and replica records: what is written can be read, and nothing else is believed."""
+"""Control and replica records can be read back, and other records are refused."""
 
 import json
 

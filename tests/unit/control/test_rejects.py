@@ -1,4 +1,4 @@
-"""Dead letters and late rows: whatever repeats one repeats its id, and two that differ have different ids."""
+"""Dead letters and late rows: a repeated one has the same id, and different ones have different ids."""
 
 import base64
 import json
@@ -26,7 +26,7 @@ def _late(side: Side, topic: str, places: list[tuple[int, int]]) -> list[Record]
 
 
 def _id(record: Record) -> bytes | None:
-    """As a consumer should read it: the last header of the name."""
+    """The id that consumers should read: the last header with this name."""
     return [value for name, value in record.headers if name == "balajoin-id"][-1]
 
 
@@ -45,7 +45,7 @@ def test_every_row_has_its_own_id_and_the_same_one_again() -> None:
 
 
 def test_a_dead_letter_keeps_the_headers_that_it_had() -> None:
-    """Also an id that it has as the result of another join."""
+    """It also keeps the id that it has as the result of another join."""
     (letter,) = _dead("probe", "clicks", [(0, 7)], {"trace": b"abc", "balajoin-id": b"0-1-2-3"})
     assert list(letter.headers)[:2] == [("trace", b"abc"), ("balajoin-id", b"0-1-2-3")]
     assert _id(letter) == b"probe-clicks-0-7"

@@ -15,7 +15,7 @@ A_BLOCK = encode(table(Row(b"key" * (i % 3), 1000 + i, None if i % 4 == 0 else b
 
 @st.composite
 def views(draw: st.DrawFn) -> pa.Table:
-    """Tables as they occur: slices of others, and of several chunks."""
+    """Tables as they occur: slices of other tables, with several chunks."""
     parts = [table(rows) for rows in draw(st.lists(row_lists(times, max_size=12), max_size=3))]
     whole = pa.concat_tables([ROWS.empty_table(), *parts])
     start = draw(st.integers(0, whole.num_rows))
@@ -61,7 +61,7 @@ def test_blocks_of_other_columns_are_refused(schema):
 
 
 def test_a_truncated_block_is_refused_or_whole():
-    """Arrow's end-of-stream mark may be missing without a loss."""
+    """A block that lacks only Arrow's end-of-stream mark is complete."""
     for length in range(len(A_BLOCK)):
         _refused_or_equal(A_BLOCK[:length])
 
@@ -80,7 +80,7 @@ def _refused_or_equal(data: bytes) -> None:
         found = decode(data)
     except BlockError:
         return
-    found.validate(full=True)  # before anything follows its offsets
+    found.validate(full=True)  # before any code follows its offsets
     assert found.equals(decode(A_BLOCK))
 
 
@@ -94,7 +94,7 @@ def test_pieces_hold_all_rows_in_order_and_stay_below_their_bound(tables, max_by
     assert rows_of(*found) == rows_of(*tables)
     for piece in found:
         assert all(column.num_chunks == 1 for column in piece.columns)
-        bitmap = (piece.num_rows + 7) // 8  # joining rows with and without nulls may add one
+        bitmap = (piece.num_rows + 7) // 8  # concatenating rows with and without nulls may add a bitmap
         assert piece.num_rows == 1 or 0 < piece.nbytes <= max_bytes + bitmap
 
 

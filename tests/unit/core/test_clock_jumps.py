@@ -1,4 +1,4 @@
-"""The machine's clock is set between batches: no source is given up at once for it, none is waited for for ever."""
+"""The machine's clock may jump between batches: no source becomes idle by that, and no source is awaited for ever."""
 
 from dataclasses import dataclass, field
 
@@ -19,7 +19,7 @@ pauses = st.integers(0, IDLE // 4)
 
 @dataclass
 class Stream:
-    """Two sources of one stream, judged by a clock that is not the true one."""
+    """Two sources of one stream, with a clock that may be wrong."""
 
     clock: ActivityClock = field(default_factory=lambda: ActivityClock(IDLE))
     watermark: Watermark = field(default_factory=lambda: Watermark(IDLE))
@@ -54,7 +54,7 @@ def test_sources_that_are_heard_stay_however_the_clock_jumps(steps):
 
 @given(st.lists(st.tuples(pauses, jumps), max_size=8), st.integers(1, IDLE // 2))
 def test_a_silent_source_is_let_go_after_its_time_however_the_clock_has_jumped(steps, pause):
-    """The true clock of the last batches counts, also when the machine's is days behind what it was."""
+    """The true time that has passed counts, even if the machine's clock was set back by days."""
     stream = Stream()
     stream.batch(0, 0, s0=0, s1=0)
     for time, (jump_pause, jump) in enumerate(steps, 1):

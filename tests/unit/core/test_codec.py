@@ -130,5 +130,5 @@ def test_a_flipped_bit_in_an_array_is_noticed(bit):
 
 
 def test_state_without_arrays_is_written_as_it_always_was():
-    """Checkpoints hold it."""
+    """Existing checkpoints hold this format."""
     assert codec.encode("node", 1, {"a": [1]})[8:] == b'{"kind":"node","version":1,"content":{"a":[1]}}'

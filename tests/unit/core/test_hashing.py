@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from balajoin.core.hashing import homes
 from balajoin.spark.labels import labels_on, node_labels, source_label, source_of, spark_murmur3_long
 
-# `select x, hash(cast(x as bigint))` by Spark 4.2.0 itself.
+# The output of Spark 4.2.0 for `select x, hash(cast(x as bigint))`.
 SPARK_HASHES = {
     0: -1670924195,
     1: -1712319331,
@@ -59,7 +59,7 @@ def test_source_labels_are_unique_and_spread(nodes):
     assert sorted(sources_on.values()) == [3] * (nodes - 1) + [4]
 
 
-# The same multiplications as in the paper's `hash(x + epoch)` with epoch 0, by Python's own integers.
+# The same multiplications as in the paper's `hash(x + epoch)` with epoch 0, with Python's integers.
 def _home(hash_: int, nodes: int) -> int:
     mask = (1 << 64) - 1
     z = hash_ & mask
@@ -70,7 +70,7 @@ def _home(hash_: int, nodes: int) -> int:
 
 @given(st.lists(longs, max_size=20), st.integers(1, 64))
 def test_homes_are_the_mixed_hash(hashes, nodes):
-    """Pinned: rows stored in a checkpoint lie where this placed them."""
+    """The values must never change: rows in checkpoints are stored at these homes."""
     found = homes(np.array(hashes, np.int64), nodes)
     assert found.dtype == np.int32
     assert found.tolist() == [_home(hash_, nodes) for hash_ in hashes]

@@ -46,7 +46,7 @@ def test_an_idle_source_leaves_and_comes_back():
     assert batch(0, s0=10, s1=20) == 10
     assert batch(IDLE - 1, s1=60) == 10
     assert batch(IDLE, s1=70) == 70
-    assert batch(IDLE + 1, s0=15, s1=80) == 70  # back, and behind: it stands still
+    assert batch(IDLE + 1, s0=15, s1=80) == 70  # source 0 is back and behind, so the watermark stands still
     assert batch(IDLE + 2, s0=75, s1=90) == 75
     assert batch(2 * IDLE + 1, s1=95) == 75
     assert batch(2 * IDLE + 2, s1=99) == 99
@@ -103,7 +103,7 @@ def test_a_pause_of_the_query_makes_no_source_idle(idle_after, pauses, long_paus
     watermark.observe(0, 10, clock.now_ms)
     watermark.observe(1, 10, clock.now_ms)
     now = clock.tick(batch_ms + long_pause)
-    watermark.observe(1, 99, now)  # source 0 is not yet heard in the first batch after the pause
+    watermark.observe(1, 99, now)  # the first batch after the pause has no rows of source 0 yet
     watermark.advance(now)
     assert watermark.current == 10
 
@@ -133,7 +133,7 @@ def test_the_clock_follows_frequent_batches_exactly(pauses):
 
 @given(st.lists(st.integers(0, 10 * IDLE), min_size=1, max_size=20))
 def test_the_clock_never_goes_back(batches):
-    """A machine's clock may; what passes after that is time as before."""
+    """The machine's clock may go back. Time that passes after that counts as usual."""
     clock = ActivityClock(IDLE)
     now = 0
     for batch_ms in batches:
@@ -151,7 +151,7 @@ def test_a_silent_stream_follows_the_other_one():
         advance_both(probe, build, now)
         assert probe.current == newest
         assert build.current == (newest if now == IDLE else BEGINNING)
-    build.observe(0, 250, IDLE + 1)  # back, and behind
+    build.observe(0, 250, IDLE + 1)  # the build stream is back, and behind
     probe.observe(0, 400, IDLE + 1)
     advance_both(probe, build, IDLE + 1)
     assert (probe.current, build.current) == (400, 300)

@@ -1,4 +1,4 @@
-"""Dashboards, alert rules and docker-compose.yml: that they are valid, agree with each other, and are explained."""
+"""Dashboards, alert rules and docker-compose.yml are valid, agree with each other, and are documented."""
 
 import json
 import re
@@ -36,7 +36,7 @@ def panels() -> Iterator[dict[str, Any]]:
 
 
 def headings() -> dict[str, str]:
-    """Every third-level heading of the runbook by its anchor, with the text below it."""
+    """The text below each third-level heading of the runbook, by the heading's anchor."""
     parts = re.split(r"^#+ ", RUNBOOK.read_text(), flags=re.MULTILINE)
     titles = dict(part.partition("\n")[::2] for part in parts)
     return {generate.anchor(title): text.strip() for title, text in titles.items()}
@@ -142,7 +142,7 @@ def compose() -> dict[str, Any]:
 
 
 def mounts() -> Iterator[tuple[str, str, str]]:
-    """Service, what is mounted, and where."""
+    """Each mount: the service, the mounted path, and its place in the container."""
     for name, service in compose()["services"].items():
         for volume in service.get("volumes", ()):
             source, target, *_ = volume.split(":")
@@ -150,7 +150,7 @@ def mounts() -> Iterator[tuple[str, str, str]]:
 
 
 def mounted_at(service: str, path: str) -> Path:
-    """The file of this repository that the service sees there."""
+    """The file of this repository that the service sees at this path."""
     (found,) = (
         REPOSITORY / source / path[len(target) :].lstrip("/")
         for at, source, target in mounts()
@@ -180,7 +180,7 @@ def test_images_are_pinned_and_services_are_watched() -> None:
         image, _, tag = service["image"].partition(":")
         assert re.fullmatch(r"v?\d+\.\d+\.\d+", tag), service["image"]
         assert image != "balajoin" or (tag, service["build"]) == (version, ".")
-        if name not in ("topics", "producer"):  # one ends by itself, the other serves nobody
+        if name not in ("topics", "producer"):  # `topics` ends by itself, and nothing depends on `producer`
             assert service["healthcheck"]["test"][0] == "CMD"
         for port in service.get("ports", ()):
             assert port.startswith("127.0.0.1:"), port

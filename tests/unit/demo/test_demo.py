@@ -79,7 +79,7 @@ def test_a_pair_and_its_id_belong_to_each_other(records: list[OutputRecord]) -> 
     assert "id" in verdict.example
 
 
-# --- what is shown ----------------------------------------------------------------------------------------------------
+# --- the display ------------------------------------------------------------------------------------------------------
 
 
 def test_shares_and_balance_before_and_after_the_first_rows() -> None:
@@ -177,13 +177,13 @@ def test_the_summary_of_no_batch_has_no_figures() -> None:
     assert (told["busiest node"], told["B, all rows"], told["traffic"]) == (["–"], ["–"], ["0 B"])
 
 
-# --- what a query tells of itself -------------------------------------------------------------------------------------
+# --- reports of a query -----------------------------------------------------------------------------------------------
 
 
 def batch_of(
     batch: int, rows: int, views: int, control: int = 0, pairs: int = 0, **durations_ms: int
 ) -> dict[str, Any]:
-    """`views` are all that were sent by then."""
+    """`views` is the number of all views sent by then."""
     return ended(
         batch,
         batch + bool(durations_ms),
@@ -277,7 +277,7 @@ def test_a_join_is_drained_when_it_has_read_what_it_published_itself(
         return join.is_drained
 
     assert not drained_after(None)
-    assert not drained_after(batch_of(0, 29, 29))  # rows are missing: nobody has to be asked
+    assert not drained_after(batch_of(0, 29, 29))  # rows are missing, so the broker is not asked
     assert not drained_after(batch_of(1, 1, 30), None)  # the broker did not answer
     assert not drained_after(None, prices=1)  # rows of the other stream are missing
     assert not drained_after(None, {"control": 2})  # published by the batch that read the last rows

@@ -11,7 +11,7 @@ NODES = 3
 
 
 def packed(rows: list[Row]) -> list[dict[str, object]]:
-    """All rows at once, as the edge hands them over; none is dead, so that nothing is published."""
+    """Packs all rows at once, as the edge does. None is a dead letter, so nothing is published."""
     edge = table(rows).append_column("dead", pa.nulls(len(rows), pa.string())).combine_chunks()
     packer = Packer("probe", "topic", NODES, "dead", 1000, Publisher.of({}))
     return [row for batch in edge.to_batches() for block in packer.pack(batch) for row in block.to_pylist()]

@@ -27,7 +27,7 @@ def kafka(options: dict[str, str] | None = None, **more: dict[str, str]) -> Kafk
 
 
 def refused(options: dict[str, str]) -> dict[str, str]:
-    """What is said about each option."""
+    """The message for each option."""
     with pytest.raises(ConfigError) as caught:
         java_options(kafka(options))
     return {each.setting.removeprefix("kafka.options."): str(each) for each in caught.value.problems}
@@ -84,7 +84,7 @@ def test_a_login_becomes_jaas(name: str, mechanism: str, module: str) -> None:
 
 
 def read_by_stream_tokenizer(quoted: str) -> str:
-    """Java's rules for a quoted string, as far as they concern what we write."""
+    """Reads a quoted string by Java's rules, as far as balajoin's texts need them."""
     assert quoted[0] == quoted[-1] == '"'
     inside = quoted[1:-1]
     assert not re.search(r'[\n\r]|(?<!\\)(?:\\\\)*"', inside)

@@ -1,4 +1,4 @@
-"""A broker that cannot be reached, and options that librdkafka refuses before it tries."""
+"""Errors for a broker that cannot be reached, and for options that librdkafka refuses before it connects."""
 
 import time
 

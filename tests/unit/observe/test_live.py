@@ -1,4 +1,4 @@
-"""What the page, `balajoin top`, recorded runs and their pictures are made of; for the page itself see test_page."""
+"""The parts of the page, `balajoin top`, recorded runs and their pictures. `test_page` tests the page itself."""
 
 import http.client
 import io
@@ -279,13 +279,13 @@ def test_the_page_runs_nothing_but_its_own_script() -> None:
         assert page.headers["X-Content-Type-Options"] == "nosniff"
         text = page.read().decode()
         assert not any(sink in text for sink in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write"))
-        assert "http://" not in text  # everything it needs is in it
+        assert "http://" not in text  # the page loads nothing from elsewhere
         assert "https://" not in text
         assert answer(url, "/etc/passwd").status == 404
 
 
 def test_a_local_page_answers_to_no_other_name() -> None:
-    """A site whose name is made to mean this machine could read it otherwise."""
+    """Otherwise a web site whose name resolves to this machine could read the page."""
     with served() as (_, url):
         assert answer(url, "/events", Host="evil.example").status == 421
         assert answer(url, "/", Host="evil.example:8787").status == 421
@@ -325,7 +325,7 @@ def test_readers_are_limited_and_make_room_when_they_go(monkeypatch: pytest.Monk
         next(events(first))
         assert answer(url, "/events").status == 503
         first.close()
-        for batch in range(1, 1_000):  # until writing to it fails
+        for batch in range(1, 1_000):  # until writing to the client fails
             hub.add(moment(batch))
             if answer(url, "/events").status == 200:
                 break
@@ -384,7 +384,7 @@ def test_top_shows_what_the_page_does() -> None:
     lines = [line.strip() for line in drawn([Join(past, 0.0)]).splitlines()]
     assert lines[:12] == [
         "last minute     clicks: bala-join, 2 nodes",
-        "rows in         118/s",  # 400 in the 3.4 s since the first one began
+        "rows in         118/s",  # 400 rows in the 3.4 s since the first batch began
         "rows out        294/s",
         "last batch      3, took 0.4 s",
         "rows            30 waiting, 1,000 stored",
@@ -567,7 +567,7 @@ def test_a_recorded_run_becomes_three_pictures(tmp_path: Path, capsys: pytest.Ca
     assert cli.main(["plot", str(run), "-o", str(tmp_path / "second")]) == 0
     for name in names:
         picture = (tmp_path / "first" / name).read_text()
-        assert picture == (tmp_path / "second" / name).read_text()  # committed ones change only with the run
+        assert picture == (tmp_path / "second" / name).read_text()  # so committed pictures change only with the run
         assert len(picture) < 100_000
         assert "hash" in picture
         assert "bala-join (b)" in picture

@@ -1,4 +1,4 @@
-"""Metrics without a query: what reports add up to, what is served, and that the documentation has the same table."""
+"""Metrics without a query: the sums of reports, the served text, and the same table in the documentation."""
 
 import http.client
 import re
@@ -58,7 +58,7 @@ Samples = dict[tuple[str, ...], float]
 
 
 def samples(text: str, *left_out: str) -> Samples:
-    """By name and the values of all labels, in the order of their names."""
+    """The samples by metric name and label values, which are in the order of the label names."""
     return {
         (sample.name, *(value for label, value in sorted(sample.labels.items()) if label not in left_out)): sample.value
         for family in text_string_to_metric_families(text)
@@ -311,7 +311,7 @@ def _status(exporter: Exporter, host: str | None) -> int:
 
 
 def test_local_metrics_answer_to_no_other_name() -> None:
-    """A site whose name is made to mean this machine could read them otherwise."""
+    """Otherwise a web site whose name resolves to this machine could read the metrics."""
     for address in (ANYWHERE, Address("localhost", 0)):
         with Exporter(address, [join_metrics()]) as exporter:
             port = exporter.address.port
@@ -329,7 +329,7 @@ def test_local_metrics_answer_to_no_other_name() -> None:
 
 
 def test_metrics_for_the_network_answer_to_any_name() -> None:
-    """Prometheus asks by the name of a service, as in docker-compose.yml; only whoever set that up knows it."""
+    """Prometheus asks by a service's name, as in docker-compose.yml, and balajoin cannot know that name."""
     with Exporter(Address("0.0.0.0", 0), [join_metrics()]) as exporter:
         for name in ("join:9464", "balajoin.example", "10.0.0.7:9464"):
             assert _status(exporter, name) == 200

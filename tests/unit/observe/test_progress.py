@@ -44,7 +44,7 @@ def test_a_name_with_blanks_is_still_one_value(caplog: pytest.LogCaptureFixture)
     assert caplog.records[0].getMessage().startswith('join="clicks \\"with\\" shows" batch=1 ')
 
 
-# --- how often a warning is told --------------------------------------------------------------------------------------
+# --- repeated warnings ------------------------------------------------------------------------------------------------
 
 
 class Clock:

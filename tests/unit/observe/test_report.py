@@ -1,4 +1,4 @@
-"""One batch's progress, decoded: everything that was put in comes out, under its name."""
+"""A batch's progress is decoded completely, and each figure has the right name."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -88,7 +88,7 @@ PARTITIONS = st.dictionaries(st.integers(0, 3), st.tuples(COUNTS, COUNTS, COUNTS
 def test_lag_is_what_lies_behind_the_offsets_that_were_read(
     views: dict[int, tuple[int, int, int]], control: dict[int, tuple[int, int, int]]
 ) -> None:
-    """Each partition's start, what the batch read of it, and what it left."""
+    """The cases give each partition's start, the records read, and the records left."""
 
     def offsets(partitions: dict[int, tuple[int, int, int]], until: int) -> dict[int, int]:
         return {partition: sum(counts[:until]) for partition, counts in partitions.items()}

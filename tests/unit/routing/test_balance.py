@@ -18,7 +18,7 @@ ROWS = 60_000
 
 
 def hashes_of(keys):
-    """Key numbers spread over the 64 bits, of both signs."""
+    """Key numbers spread over all 64-bit integers, negative ones included."""
     return (np.asarray(keys).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)).astype(np.int64)
 
 
@@ -138,7 +138,7 @@ STREAMS = {
 
 
 def _assert_balanced(loads, extended, epsilon):
-    """The bound in balance.py; and with 1000 rows on the fullest node, ε itself on all these streams."""
+    """Asserts the bound in balance.py. With 1000 rows on the fullest node, these streams even keep ε itself."""
     most, least = int(loads.max()), int(loads.min())
     assert least >= (1 - epsilon) * (most - extended) - 1e-6
     if most >= 1000:
@@ -194,7 +194,7 @@ def test_the_papers_prose_would_spread_keys_over_more_nodes_and_gain_no_balance(
 
 
 def test_the_papers_letter_would_leave_a_node_empty():
-    """Why balance.py does not take the first of equal nodes: two of them would take turns for ever."""
+    """Shows why balance.py does not take the first of equal nodes: two nodes would take turns for ever."""
     stuck = 0
     for key in range(50):
         loads = {}

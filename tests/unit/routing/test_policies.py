@@ -1,4 +1,4 @@
-"""Every policy: what it does with skewed rows, and that it goes on from its state as if it had never stopped."""
+"""Every policy: where it sends skewed rows, and that it continues from its state as if it had never stopped."""
 
 import pickle
 from typing import get_args
@@ -28,7 +28,7 @@ BALANCED = ("bppr", "bppr-det", "bala-join")
 
 
 def half_hot(rows=4_000, seed=0):
-    """Half the rows have one key, the others a thousand."""
+    """Half the rows have one key; the other half have a thousand keys."""
     random = np.random.default_rng(seed)
     return np.where(random.random(rows) < 0.5, HOT, random.integers(0, 1_000, rows))
 
@@ -38,7 +38,7 @@ def sent_rows(assignment, hashes):
 
 
 def assert_sound(assignment: Assignment, hashes, nodes):
-    """What holds for every policy."""
+    """Asserts what holds for every policy."""
     sent = sent_rows(assignment, hashes)
     skewed = assignment.entries >= 0
     assert assignment.targets.dtype == assignment.entries.dtype == np.int32
@@ -210,7 +210,7 @@ def passing_hot_keys(keys, rows_each):
 
 
 def test_sets_of_passed_keys_are_forgotten_when_there_is_no_room():
-    """Each key is all there is for a while: with 4 counters, 8 sets are kept at most."""
+    """Each key has all rows for a while. With 4 counters, at most 8 sets are kept."""
     rule = SkewRule(threshold=0.01, counters=4)
     hashes = passing_hot_keys(60, 40)
     policy = make("bala-join", 3, 0, rule)
@@ -273,7 +273,7 @@ def test_counts_halve_once_for_each_half_life(name):
 
 @pytest.mark.parametrize("name", BALANCED)
 def test_loads_age_so_that_a_node_long_idle_is_not_flooded(name):
-    """Halved loads stay balanced, up to the row that rounding costs."""
+    """Halved loads stay balanced, except for one row of rounding."""
     rule = SkewRule(half_life_ms=10, keys=(HOT,) if name == "bppr" else (), first_pass_rows=1_000)
     policy = make(name, 6, 0, rule)
     counts = np.zeros(6)
@@ -315,7 +315,7 @@ RULES = {
 
 @st.composite
 def histories(draw):
-    """A stream with hot keys that change, cut into batches; between two, time may pass and build rows may come."""
+    """A stream with changing hot keys, cut into batches. Between batches time may pass and build rows may come."""
     seed = draw(st.integers(0, 1 << 20))
     random = np.random.default_rng(seed)
     phases = [
@@ -331,7 +331,7 @@ def histories(draw):
 @given(history=histories())
 @settings(max_examples=25)
 def test_stopping_and_going_on_changes_nothing(name, rule, history):
-    """In the first pass of bppr-det a call is routed as a whole: there only calls that are cut alike are alike."""
+    """bppr-det routes each call of its first pass as a unit, so cuts there would change its assignments."""
     probe, cuts, random = history
     if name == "bppr-det":
         cuts = [cut for cut in cuts if cut >= rule.first_pass_rows]

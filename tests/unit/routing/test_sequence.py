@@ -35,7 +35,7 @@ def test_u_is_the_beginning_of_the_sequence(hash_, nodes, updates):
 
 
 def test_pinned():
-    """Sources of a running join must agree with one that is restarted with a newer balajoin."""
+    """The sequence must never change: a join may continue with a newer balajoin."""
     assert node_sequence(42, 6) == (2, 1, 0, 4, 5, 3)
     assert node_sequence(-1, 3) == (0, 2, 1)
 

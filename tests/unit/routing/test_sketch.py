@@ -30,7 +30,7 @@ def held(sketch):
 
 
 def assert_whole(sketch):
-    """In order of count, each key once, and everything that was counted is in some counter."""
+    """Asserts that counters are in order, each key has one, and their sum is the number of rows."""
     hashes, counts, _ = sketch.held
     assert (np.diff(counts) <= 0).all()
     assert len(set(hashes.tolist())) == len(hashes) <= sketch.counters
@@ -140,7 +140,7 @@ def test_a_row_is_judged_when_it_is_counted(keys, threshold):
 
 
 def test_a_share_must_exceed_the_threshold():
-    """Of two keys in turn the second has half the rows when it is judged, the first a little more."""
+    """Two keys come in turn. When judged, the second has exactly half the rows, and the first a little more."""
     skewed = Sketch(4).judge(np.tile([1, 2], 100), 0.5)
     assert not skewed[1::2].any()
     assert skewed[::2].tolist() == [rows >= LEAST_SKEWED_ROWS for rows in range(1, 101)]
@@ -154,7 +154,7 @@ def test_uniform_rows_raise_no_alarm(keys, seed):
 
 @pytest.mark.parametrize("exponent", [0.8, 1, 1.25, 1.5, 2])
 def test_heavy_hitters_are_those_of_datasketches(exponent):
-    """What one is sure of, the other cannot exclude; and the bounds of the two overlap, as both hold the truth."""
+    """A key that one sketch is sure of is possible in the other. The bounds overlap, as both hold the true count."""
     keys = zipf_keys(100_000, 20_000, exponent, seed=2)
     theirs = datasketches.frequent_strings_sketch(11)
     for key in keys.tolist():

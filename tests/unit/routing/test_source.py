@@ -44,7 +44,7 @@ def source(nodes: int, state: bytes | None = None, policy: PolicyName = "hash", 
 
 
 def numbered(blocks: list[list[Row]]) -> list[list[Row]]:
-    """Offsets go on from block to block, as in Kafka."""
+    """Numbers the offsets across blocks, as Kafka does."""
     offsets = iter(range(10_000))
     return [[row._replace(offset=next(offsets)) for row in rows] for rows in blocks]
 
@@ -132,7 +132,7 @@ def test_who_keeps_skewed_rows_at_one_node_still_tells_all():
 
 
 def test_fragments_go_to_all_nodes_of_a_column_and_are_signalled_as_such():
-    routed = source(6, policy="sfr").route(0, {"probe": hot_rows(30, HOUR)})  # two rows of three nodes
+    routed = source(6, policy="sfr").route(0, {"probe": hot_rows(30, HOUR)})  # a grid of two rows with three nodes each
     assert not any(routed.parcels["probe"])
     by_node = [Counter(rows_of(*parcel)) for parcel in routed.parcels["fragment"]]
     assert by_node[:3] == by_node[3:]
@@ -193,11 +193,11 @@ def test_another_policy_begins_anew_and_time_goes_on():
     assert changed.watermark("probe") == HOUR - LATENESS
 
 
-# --- the router around it, with a state as Spark hands it in ---------------------------------------------------------
+# --- the router, with a state like Spark's ---------------------------------------------------------------------------
 
 
 class GroupState:
-    """As much of Spark's as the router uses."""
+    """The part of Spark's GroupState that the router uses."""
 
     def __init__(self) -> None:
         self.value: tuple[bytes] | None = None
@@ -221,13 +221,13 @@ class GroupState:
 
 @pytest.fixture(autouse=True)
 def _unsettled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Freezing the garbage collector is for Spark's workers."""
+    """Leaves out `settle`, which freezes the garbage collector and is meant for Spark's workers."""
     monkeypatch.setattr(router, "settle", lambda: None)
 
 
 @dataclass(frozen=True)
 class Published:
-    """A publisher that remembers."""
+    """A publisher that only collects the records."""
 
     records: list[tuple[str, bytes]] = field(default_factory=list)
 
@@ -239,7 +239,7 @@ class Published:
 
 
 def packed(blocks: list[list[Row]], side: str = "build") -> list[pd.DataFrame]:
-    """A frame a block."""
+    """One frame per block."""
     return [
         pd.DataFrame(
             {
@@ -273,7 +273,7 @@ def test_a_router_addresses_every_row_to_its_home(blocks, nodes, shuffler: rando
     assert [rows_of(*tables) for tables in by_node] == at_home(blocks, nodes)
     assert list(frame["rows"]) == [decode(block).num_rows for block in frame["block"]]
     shuffled = list(blocks)
-    shuffler.shuffle(shuffled)  # as a shuffle delivers them
+    shuffler.shuffle(shuffled)  # a shuffle delivers them in any order
     pd.testing.assert_frame_equal(routed(nodes, shuffled, GroupState())[0], frame)
 
 

@@ -1,4 +1,4 @@
-"""Values made from Arrow columns: the same bytes as Spark's `to_json` and `concat` give."""
+"""Values built from Arrow columns have the same bytes as those of Spark's `to_json` and `concat`."""
 
 import base64
 import json

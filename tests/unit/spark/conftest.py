@@ -1,4 +1,4 @@
-"""A stand-in for Java: tests decide its version and what happens when Ivy should run."""
+"""A fake Java: tests choose its version and what it does instead of running Ivy."""
 
 import os
 from collections.abc import Callable
@@ -26,7 +26,7 @@ echo run >> "{runs}"
 
 @pytest.fixture
 def fake_java(tmp_path: Path) -> FakeJava:
-    """Returns an environment whose JAVA_HOME holds a script; `runs.txt` beside it counts Ivy's runs."""
+    """Returns an environment whose JAVA_HOME holds the fake. `runs.txt` there has a line for each run of Ivy."""
 
     def make(ivy: str = "exit 1", version_text: str = JAVA_17, version_exit: int = 0) -> dict[str, str]:
         home = tmp_path / f"java-{len(list(tmp_path.glob('java-*')))}"

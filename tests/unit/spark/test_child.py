@@ -17,7 +17,7 @@ def log(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def sleeper(log: Path) -> Iterator[Child]:
-    """Started by a thread that has ended since: the death signal follows the thread that forks, not the process."""
+    """A child of a thread that has ended. Linux sends the death signal when the forking thread ends."""
     started: list[Child] = []
 
     def start() -> None:
@@ -63,7 +63,7 @@ def test_missing_command_is_an_exit_code(log: Path) -> None:
     assert "/no/such/command" in log.read_text() or "No such file" in log.read_text()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent died")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux signals a child when its parent dies")
 def test_is_not_started_for_a_parent_that_is_gone(log: Path) -> None:
     from balajoin.spark import child
 

@@ -1,4 +1,4 @@
-"""Texts as PySpark 4.2 hands them over, cut to what tells them apart."""
+"""Error texts of PySpark 4.2, shortened to the parts that tell them apart."""
 
 import pytest
 

@@ -149,7 +149,7 @@ def test_workers_import_the_compiled_pyspark(
     monkeypatch.delenv("SPARK_HOME", raising=False)
     if home:
         monkeypatch.setenv("SPARK_HOME", home)
-    for _ in range(2):  # the second time it is there
+    for _ in range(2):  # the second time the folder exists
         with _compiled_pyspark(tmp_path, conf(**changed)):
             within = os.environ.get("SPARK_HOME")
         assert (within != home) == ours
@@ -161,7 +161,7 @@ def test_workers_import_the_compiled_pyspark(
 
 
 def test_what_spark_imports_at_each_start_of_a_query_is_light() -> None:
-    """It does so in a process of its own, and the query waits for it."""
+    """Spark imports it in a new process, and the query waits for that."""
     heavy = "{'numba', 'numpy', 'pandas', 'pyarrow', 'pydantic', 'confluent_kafka'}"
     program = f"import sys, balajoin.compute.processor; print(*{heavy} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "\n"
