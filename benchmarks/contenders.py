@@ -22,11 +22,12 @@ from balajoin.routing.rule import PolicyName
 from balajoin.spark.session import BASE_CONF, LOCAL_CHECKPOINT_CONF
 
 NODES = 4
-INTERVAL = "1 hours"
 VALUE = "concat(probe_value, build_value)"
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _STATE = "org.apache.spark.sql.execution.streaming.state"
 _CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+_JOIN_FORMAT = "spark.sql.streaming.join.stateFormatVersion"
+_JOIN_FORMAT_4 = "spark.sql.streaming.join.stateFormatV4.enabled"
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class Workload:
     rows_per_batch: int | None
     """Rows of each topic in a batch; the same for every contender."""
     tuned: bool = True
+    interval: str = "1 hours"
+    lateness: str = "10 minutes"
 
     def records(self, spark: SparkSession, topic: str) -> DataFrame:
         options = spark_reader_options(self.kafka) if self.tuned else _plain_options(self.kafka)
@@ -111,11 +114,11 @@ def spark_join(spark: SparkSession, load: Workload) -> DataFrame:
                 F.col("value").alias(f"{name}_value"),
                 F.col("timestamp").alias(f"{name}_time"),
             )
-            .withWatermark(f"{name}_time", "10 minutes")
+            .withWatermark(f"{name}_time", load.lateness)
         )
 
     spark.conf.set("spark.sql.shuffle.partitions", NODES)
-    interval = f"probe_time - INTERVAL {INTERVAL} AND probe_time + INTERVAL {INTERVAL}"
+    interval = f"probe_time - INTERVAL {load.interval} AND probe_time + INTERVAL {load.interval}"
     condition = f"probe_key = build_key AND build_time BETWEEN {interval}"
     joined = side(load.probe, "probe").join(side(load.build, "build"), F.expr(condition))
     return joined.select(F.col("probe_key").alias("key"), F.expr(VALUE).alias("value"))
@@ -140,6 +143,8 @@ _SPARKS_CHECKPOINTS = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"
     ),
     _CHANGELOG: "false",
+    _JOIN_FORMAT: "2",
+    _JOIN_FORMAT_4: "false",
 }
 _OUR_CHECKPOINTS = {**LOCAL_CHECKPOINT_CONF, _CHANGELOG: BASE_CONF[_CHANGELOG]}
 _DEFAULT_STORE = {_PROVIDER: f"{_STATE}.HDFSBackedStateStoreProvider"}
@@ -156,4 +161,10 @@ PLAIN = (
 TUNED = tuple(
     Contender(f"{plain.name} *", plain.make, {**plain.conf, **_OUR_CHECKPOINTS}, tuned=True) for plain in PLAIN
 )
+# Formats of the join's state that Spark 4.2 has, but does not use by default; both need RocksDB.
+NEWER_FORMATS = tuple(
+    Contender(f"Spark join, RocksDB, state format {version} *", spark_join, {**TUNED[2].conf, **format_}, tuned=True)
+    for version, format_ in ((3, {_JOIN_FORMAT: "3"}), (4, {_JOIN_FORMAT: "4", _JOIN_FORMAT_4: "true"}))
+)
+SPARK_JOINS = (*TUNED[1:], *NEWER_FORMATS)
 STAR = "* with the Kafka client options and the checkpoint settings that balajoin sets for itself"

@@ -198,6 +198,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=int, default=20)
     parser.add_argument("--span-ms", type=int, default=600_000, help="of event time")
     parser.add_argument("--load", choices=service.EXPONENTS, default="zipf")
+    parser.add_argument("--interval", default="10 d", help="how far apart in time two rows may match")
+    parser.add_argument("--lateness", default="0 s")
     parser.add_argument("--policy", default="bala-join")
     parser.add_argument("--value", help="output.value; left out, the default JSON")
     return parser.parse_args()

@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import peer
 from bench import PARTITIONS, create_topics, machine, preload
 from rich.console import Console
 from rich.table import Table
@@ -44,8 +45,9 @@ topic = "probe-{load}"
 [build]
 topic = "build-{load}"
 [join]
-before = "10 d"
-after = "10 d"
+before = "{interval}"
+after = "{interval}"
+lateness = "{lateness}"
 max_rows_per_batch = {batch}
 policy = "{policy}"
 [output]
@@ -62,10 +64,11 @@ trigger = "0 s"
 
 @dataclass(frozen=True)
 class Contender:
-    """A checkout, and settings of Spark's that it is run with."""
+    """A checkout, and settings of Spark's that it is run with; or one of Spark's own queries, by name."""
 
     tree: Path
     spark: tuple[tuple[str, str], ...] = ()
+    peer: str = ""
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,7 @@ def main() -> None:
     contenders |= {name: Contender(folder) for name, folder in options.tree}
     for name, setting in options.variant:
         contenders[name] = Contender(_HERE, (*contenders.get(name, Contender(_HERE)).spark, setting))
+    contenders |= {name: Contender(_HERE, peer=name) for name in options.peers}
     folder = Path(tempfile.mkdtemp(prefix="balajoin-bench-"))
     console = Console(width=120)
     try:
@@ -120,7 +124,14 @@ def main() -> None:
                 found: dict[str, list[Figures]] = {name: [] for name in contenders}
                 for round_ in range(options.rounds):
                     for name in list(contenders)[:: 1 if round_ % 2 == 0 else -1]:
-                        figures = _run(contenders[name], f"{name}-{load}-{round_}", load, servers, folder, options)
+                        figures = _run(
+                            contenders[name],
+                            re.sub(r"\W+", "-", f"{name}-{load}-{round_}"),
+                            load,
+                            servers,
+                            folder,
+                            options,
+                        )
                         console.print(f"{load} {name} round {round_}: {figures}")
                         found[name].append(figures)
                 console.print(_table(load, found, options))
@@ -139,7 +150,7 @@ def fill(servers: Kafka, load: str, options: argparse.Namespace) -> None:
 def service(
     contender: Contender, name: str, load: str, servers: Kafka, folder: Path, options: argparse.Namespace
 ) -> Iterator["subprocess.Popen[str]"]:
-    """`balajoin run` of a checkout, with topics and a checkpoint of its own."""
+    """`balajoin run` of a checkout, or a peer, with topics and a checkpoint of its own. Writes to the topic `name`."""
     sides = [f"{name}.{side}" for side in ("control", "replicas", "late", "dead-letter", "commits")]
     topics.create_missing(
         servers, {name: topics.Shape(PARTITIONS), **dict.fromkeys(sides, topics.Shape(PARTITIONS))}, 1
@@ -153,6 +164,8 @@ def service(
             servers=servers.bootstrap_servers,
             load=load,
             batch=options.batch,
+            interval=options.interval,
+            lateness=options.lateness,
             policy=options.policy,
             value=f'value = "{options.value}"' if options.value else "",
             folder=own,
@@ -161,6 +174,8 @@ def service(
     )
     environment = {**os.environ, "PYTHONPATH": str(contender.tree / "streaming")}
     command = [sys.executable, "-m", "balajoin", "run", "-c", str(file)]
+    if contender.peer:
+        command = peer.command(contender.peer, servers, load, name, own, options)
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as running:
         try:
             yield running
@@ -297,8 +312,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--warm-up", type=int, default=2, help="batches that are not counted")
     parser.add_argument("--span-ms", type=int, default=600_000, help="event time that the rows span")
     parser.add_argument("--loads", nargs="+", choices=EXPONENTS, default=list(EXPONENTS))
+    parser.add_argument("--interval", default="10 d", help="how far apart in time two rows may match")
+    parser.add_argument("--lateness", default="0 s")
     parser.add_argument("--policy", default="bala-join")
     parser.add_argument("--value", help="output.value (default: JSON)")
+    parser.add_argument("--peers", nargs="+", choices=peer.PEERS, default=[], help="Spark's own queries, to compare")
     parser.add_argument("--tree", type=_tree, action="append", default=[], metavar="NAME=FOLDER")
     parser.add_argument("--variant", type=_variant, action="append", default=[], metavar="NAME:KEY=VALUE")
     return parser.parse_args()

@@ -43,7 +43,7 @@ class Addressed:
     now_ms: Long = 0
     rows: Long = 0
     bytes: Long = 0
-    """The size of the rows; 0 if they stay at their source's own node."""
+    """The size of the block; 0 if it stays at its source's own node."""
     note: OptionalText = None
     """From a router: its statistics, in one row of each batch. From a topic: the record's header or value."""
     block: OptionalBytes = None

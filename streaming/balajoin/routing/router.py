@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from balajoin.control.announcements import ANNOUNCED, announcement
 from balajoin.control.encoding import signal_record
-from balajoin.core.blocks import ROWS, SENT_BLOCK_BYTES, decode, encode, pieces
+from balajoin.core.blocks import ROWS, SENT_BLOCK_BYTES, SENT_COMPRESSION, decode, encode, pieces
 from balajoin.core.envelope import Addressed
 from balajoin.core.hashing import home
 from balajoin.core.messages import Signal, Stamp
@@ -113,6 +113,7 @@ class Router:
         own = labels[source.number % self.nodes]
 
         def addressed(label: int, section: Section, piece: pa.Table) -> Addressed:
+            block = encode(piece, SENT_COMPRESSION)
             return Addressed(
                 node=label,
                 section=section,
@@ -120,8 +121,8 @@ class Router:
                 watermark=source.watermark(side_of(section)),
                 now_ms=now_ms,
                 rows=piece.num_rows,
-                bytes=0 if label == own else piece.nbytes,
-                block=encode(piece),
+                bytes=0 if label == own else len(block),
+                block=block,
             )
 
         told = set()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from balajoin.core.blocks import ROWS, concat, decode, encode, encode_all, partition_by, pieces
+from balajoin.core.blocks import ROWS, concat, decode, encode, encode_as_column, partition_by, pieces
 from balajoin.errors import BlockError
 from oracle import Row
 from strategies import row_lists, rows_of, table
@@ -29,11 +29,12 @@ def test_a_block_holds_its_rows(rows):
     assert found.equals(rows)
 
 
-@given(st.lists(views(), max_size=4))
-def test_blocks_written_together_are_those_written_alone(tables):
-    column = encode_all(tables)
+@given(views(), st.sampled_from([None, "lz4"]))
+def test_a_block_in_a_column_is_the_one_written_alone(rows, compression):
+    column = encode_as_column(rows, compression)
     column.validate(full=True)
-    assert column.to_pylist() == [encode(rows) for rows in tables]
+    assert column.to_pylist() == [encode(rows, compression)]
+    assert decode(column[0].as_buffer()).equals(rows)
 
 
 @given(st.binary(max_size=300))

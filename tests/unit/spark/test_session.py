@@ -58,6 +58,20 @@ def test_jars_and_java_options_add_up() -> None:
         assert both["spark.driver.extraJavaOptions"].endswith("log4j2-spark.properties -Dx=y")
 
 
+def test_who_chooses_a_collector_gets_that_one_alone() -> None:
+    def collector(process: str, **changed: Any) -> str:
+        return conf(**{"environ": {}, **changed}).get(f"spark.{process}.defaultJavaOptions", "")
+
+    theirs = "-Xmx2g -XX:+UseG1GC"
+    assert "-XX:+UseParallelGC" in collector("driver")
+    assert "-XX:+UseParallelGC" in collector("executor")
+    assert collector("driver", spark_conf={"spark.driver.extraJavaOptions": theirs}) == ""
+    assert "Parallel" in collector("executor", spark_conf={"spark.driver.extraJavaOptions": theirs})
+    assert collector("executor", spark_conf={"spark.executor.extraJavaOptions": theirs}) == ""
+    assert collector("driver", environ={"JAVA_TOOL_OPTIONS": theirs}) == ""
+    assert collector("driver", spark_conf={"spark.driver.defaultJavaOptions": "-Dx=y"}) == "-Dx=y"
+
+
 def test_logging_is_quiet_unless_asked() -> None:
     for verbose, name in ((False, "log4j2-spark.properties"), (True, "log4j2-spark-verbose.properties")):
         settings = conf(verbose=verbose)["spark.driver.extraJavaOptions"].partition("=file://")[2]
