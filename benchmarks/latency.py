@@ -66,7 +66,7 @@ def _measure(
     """Seconds by minute, and the join's CPU seconds a second in the last minute."""
     load = re.sub(r"\W+", "-", f"{name}-{rate}")
     create_topics(servers, f"probe-{load}", f"build-{load}")
-    with _started(name, load, servers, folder) as (pid, out):
+    with _started(name, load, servers, folder, options.spark) as (pid, out):
         producing = multiprocessing.Process(target=_produce, args=(servers.bootstrap_servers, load, rate), daemon=True)
         producing.start()
         began = time.time()
@@ -91,12 +91,14 @@ def _shown(seconds: list[float]) -> str:
 
 
 @contextmanager
-def _started(name: str, load: str, servers: Kafka, folder: Path) -> Iterator[tuple[int, str]]:
+def _started(
+    name: str, load: str, servers: Kafka, folder: Path, spark: list[tuple[str, str]]
+) -> Iterator[tuple[int, str]]:
     """The join's process id, and the topic that it writes to."""
     chosen = argparse.Namespace(
         batch=10_000_000, interval=f"{_INTERVAL_S} s", lateness="10 s", policy="bala-join", value=None
     )
-    contender = service.Contender(_HERE, peer="" if name == OURS else name)
+    contender = service.Contender(_HERE, tuple(spark), peer="" if name == OURS else name)
     with service.service(contender, load, load, servers, folder, chosen) as running:
         assert running.stderr is not None
         threading.Thread(target=list, args=(running.stderr,), daemon=True).start()  # or its log would fill the pipe
@@ -145,7 +147,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rates", type=int, nargs="+", default=[5_000, 20_000])
     parser.add_argument("--minutes", type=int, default=3)
     parser.add_argument("--joins", nargs="+", default=[OURS, *peers], choices=[OURS, *peers])
+    parser.add_argument("--spark", type=_setting, action="append", default=[], metavar="KEY=VALUE")
     return parser.parse_args()
+
+
+def _setting(text: str) -> tuple[str, str]:
+    key, _, value = text.partition("=")
+    return key, value
 
 
 if __name__ == "__main__":

@@ -69,6 +69,8 @@ def process(
         published = finish()
     else:
         with sink.transaction(stamp, number, inputs.planned_ms) as transaction:
+            if inputs.bring_rows:
+                transaction.expect_rows()
             encoded = sink.encoder()
             for pairs in gathered(results):
                 if pairs.num_rows:
@@ -104,6 +106,10 @@ class Inputs:
     foreign: int = 0
     stale: int = 0
     """Of another checkpoint, of a time line that this one has left, or of an attempt at a batch that was given up."""
+
+    @property
+    def bring_rows(self) -> bool:
+        return bool(self.parts) or any(table.num_rows for arrival in self.arrivals for table in arrival.rows)
 
     def of_node(self) -> NodeInputs:
         return NodeInputs(self.arrivals, self.signals, self.parts, self.reports, self.ticks_ms)

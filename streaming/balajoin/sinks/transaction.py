@@ -6,6 +6,7 @@ left behind, and bars it from going on: what a marker says once the id is ours s
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import TracebackType
@@ -50,7 +51,7 @@ def take_over(target: Target, query: str, node: int) -> Producer:
 
 
 class Transaction:
-    """`now` tells query, node, batch and settings. Nothing is opened before there is a row."""
+    """`now` tells query, node, batch and settings. Nothing is opened before there is a row, or one is expected."""
 
     def __init__(self, target: Target, now: Marker) -> None:
         self._target = target
@@ -58,6 +59,7 @@ class Transaction:
         self._rows = 0
         self._producer: Producer | None = None
         self._earlier: Marker | None = None
+        self._taking: Future[tuple[Producer, Marker | None]] | None = None
         self._began = 0.0
 
     def __enter__(self) -> Self:
@@ -65,9 +67,17 @@ class Transaction:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         """Nobody ever sees what was not committed; to say so now lets readers go on."""
+        if self._taking is not None:
+            wait([self._taking])
         if self._producer is not None:
             with suppress(KafkaException):
                 self._producer.abort_transaction(_ABORT_S)
+
+    def expect_rows(self) -> None:
+        """Takes the id over in another thread: that is 35 ms of waiting, while the caller makes the rows."""
+        helper = ThreadPoolExecutor(1, "take-over")
+        self._taking = helper.submit(self._take_over)
+        helper.shutdown(wait=False)
 
     def write(self, records: pa.RecordBatch) -> None:
         """`records` has the columns key and value, and id if the records are to carry it; all binary."""
@@ -92,15 +102,18 @@ class Transaction:
         return self._rows
 
     def _begin(self) -> None:
-        query, node = self._now.query, self._now.node
-        producer = take_over(self._target, query, node)
-        last = last_marker(self._target, query, node)
+        producer, last = self._take_over() if self._taking is None else self._taking.result()
         if last is not None and last.is_repeated_by(self._now):
             self._earlier = last
             return
         self._began = time.monotonic()
         producer.begin_transaction()
         self._producer = producer
+
+    def _take_over(self) -> tuple[Producer, Marker | None]:
+        """The producer, and the last marker: in this order, or another task could still write after we have looked."""
+        query, node = self._now.query, self._now.node
+        return take_over(self._target, query, node), last_marker(self._target, query, node)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
