@@ -6,7 +6,7 @@ EXAMPLES ?= 5000
 TOOLS := promtool=prometheus docker-compose=docker-compose chromium=chromium chromedriver=chromium-driver
 
 .DEFAULT_GOAL := help
-.PHONY: help venv java tools lint unit test fuzz demo bench soak clean
+.PHONY: help venv java tools lint unit test fuzz demo bench profile soak clean
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -43,8 +43,12 @@ lint: $(STAMP)  ## Check style and types
 unit: $(STAMP)  ## Run the tests that need no broker, Spark or browser, with fewer random examples (two minutes)
 	@BALAJOIN_QUICK=1 $(BIN)/pytest tests/unit
 
+# Integration tests wait more than they compute, so that unit tests beside them cost little time.
 test: java lint $(if $(CI),tools)  ## Check style and types, then run all tests
-	@$(BIN)/pytest
+	@log=$$(mktemp); $(BIN)/pytest tests/unit >"$$log" 2>&1 & unit=$$!; \
+	trap 'kill $$unit; rm -f "$$log"; exit 130' INT TERM; \
+	$(BIN)/pytest tests/integration; integration=$$?; \
+	wait $$unit; unit=$$?; cat "$$log"; rm -f "$$log"; exit $$((integration || unit))
 
 fuzz: $(STAMP)  ## Try bad files, records and state with many more examples (EXAMPLES=5000, some minutes)
 	@BALAJOIN_FUZZ=$(EXAMPLES) $(BIN)/pytest tests/unit/*/test_bad_*.py
@@ -54,6 +58,7 @@ demo: java  ## Join two skewed streams on a local broker, and watch it
 
 bench: java  ## Run all benchmarks: throughput against Spark's own join, state, policies (an hour)
 	@$(BIN)/python benchmarks/service.py
+	@$(BIN)/python benchmarks/latency.py
 	@$(BIN)/python benchmarks/throughput.py
 	@$(BIN)/python benchmarks/sink.py
 	@$(BIN)/python benchmarks/state.py
@@ -62,6 +67,10 @@ bench: java  ## Run all benchmarks: throughput against Spark's own join, state, 
 	@$(BIN)/python benchmarks/policies_kafka.py
 	@$(BIN)/python benchmarks/routing.py
 	@$(BIN)/python benchmarks/metrics.py
+
+profile: java  ## Show where the CPU time of the service goes (two minutes; installs py-spy)
+	@$(BIN)/pip install --quiet 'py-spy>=0.4,<1'
+	@$(BIN)/python benchmarks/cpu_profile.py
 
 soak: java  ## Join under load while random things break, for minutes; longer with SOAK="--minutes 60"
 	@PYTHONPATH=tests:tests/support $(BIN)/python -m soak $(SOAK)

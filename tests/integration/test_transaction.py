@@ -73,6 +73,25 @@ def test_rows_and_their_marker_arrive_together(target: Target, now: Marker) -> N
     assert last_marker(target, now.query, 0) is None
 
 
+def test_an_id_that_is_taken_over_beforehand_is_used_for_what_follows(target: Target, now: Marker) -> None:
+    with Transaction(target, now) as transaction:
+        transaction.expect_rows()
+        assert write_and_commit(transaction, "a") == 1
+    with Transaction(target, now) as repeated:
+        repeated.expect_rows()
+        assert write_and_commit(repeated, "a") == 0
+    assert_readers_see(target, "a")
+
+
+def test_rows_that_are_expected_and_do_not_come_leave_nothing(target: Target, now: Marker) -> None:
+    with Transaction(target, now) as transaction:
+        transaction.expect_rows()
+        assert transaction.commit() == 0
+    assert last_marker(target, now.query, now.node) is None
+    assert attempt(target, now, "a") == 1
+    assert_readers_see(target, "a")
+
+
 def test_a_crash_before_the_commit_leaves_nothing_to_see(target: Target, now: Marker) -> None:
     crashed = Transaction(target, now)
     crashed.write(records("a", "b"))

@@ -4,17 +4,16 @@ Numba checks only whether the function's own file has changed. A kernel that cal
 that function's old code, and crash. So the name of the cache folder is a hash over all source files.
 """
 
+import fcntl
 import hashlib
 import os
 import shutil
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
-
-import numba
 
 _PACKAGE = Path(__file__).parents[1]
 _OUTDATED_AFTER_S = 86_400  # until then a process of the old source may still run
@@ -33,6 +32,8 @@ def inlined(function: Function) -> Function:
 
 
 def _compiled(function: Function, **options: Any) -> Function:
+    import numba  # takes half a second, and the driver only wants to know whether anything is to be compiled
+
     config: Any = numba.config
     usual = config.CACHE_DIR
     config.CACHE_DIR = _folder() or usual
@@ -41,6 +42,24 @@ def _compiled(function: Function, **options: Any) -> Function:
         return compiled
     finally:
         config.CACHE_DIR = usual  # the setting is global
+
+
+def have_been_compiled() -> bool:
+    """Whether an earlier process has compiled kernels of exactly this source, and left them in the cache."""
+    folder = _folder()
+    return bool(folder) and any(Path(folder).glob("*.nbi"))
+
+
+@contextmanager
+def only_compiler() -> Iterator[None]:
+    """Within, no other process compiles kernels of this source: who waits finds them in the cache afterwards."""
+    folder = _folder()
+    if not folder:
+        yield
+        return
+    with Path(folder, "lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
 
 
 @cache

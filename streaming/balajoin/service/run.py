@@ -33,6 +33,7 @@ from balajoin.service.stopping import Interrupted, StopRequests, finish_batch_an
 from balajoin.spark.failures import JVM_GONE, Place, explain, is_refusal, trace_of
 from balajoin.spark.jars import default_cache
 from balajoin.spark.session import create_session
+from balajoin.spark.warm_up import start_workers_in_background
 
 _logger = logging.getLogger(__name__)
 _POLL_S = 0.2
@@ -57,6 +58,7 @@ def run(config: Config, path: Path | None = None, *, cache: Path | None = None, 
 def _run(config: Config, file: str, cache: Path, verbose: bool, requests: StopRequests) -> int:
     _say_in_one_line_that_the_jvm_died()
     spark = _session(config, cache, verbose)
+    start_workers_in_background(spark, config.join.nodes)
     try:
         # Only Spark knows which file system a path without a scheme is on, so nothing is locked before it runs.
         folder = Folder(spark, config.run.checkpoint)

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from balajoin.config.redaction import SECRET_NAMES, Redactor, is_secret
 from balajoin.errors import ConfigError, Problem, SetupError
-from balajoin.spark import java
+from balajoin.spark import java, warm_up
 from balajoin.spark.conf import REQUIRED_CONF, required_conf
 from balajoin.spark.failures import innermost_cause
 from balajoin.spark.jars import fetch
@@ -100,6 +100,8 @@ def create_session(
         redactor=redactor,
         environ=environ,
     )
+    if is_local(conf["spark.master"]):
+        warm_up.compile_kernels_in_background()
     with _on_loopback(conf), _compiled_pyspark(cache, conf):
         context = _start(conf, redactor or Redactor(()), checkpoint)
     if is_local(conf["spark.master"]) or "spark.pyspark.python" in conf:
