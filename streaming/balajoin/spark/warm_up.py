@@ -14,7 +14,7 @@ _ROW = dict.fromkeys(ROWS.names, 0) | {"key": b"k", "value": b"v"}
 
 
 def load_kernels() -> None:
-    # Decoded, as kernels are compiled once for arrays that may be written and once for those that may not.
+    # Decoded, so that the arrays are read-only: numba compiles a kernel for writable and read-only ones separately.
     rows = concat([decode(encode(pa.Table.from_pylist([_ROW, _ROW], ROWS)))])
     index = build(longs(rows, "hash"), longs(rows, "time"))
     list(matches(rows, index, rows, Window(0, 0)))
