@@ -94,7 +94,7 @@ def _moment(since_epoch_us: int, precision: str) -> str:
 
 
 def _shown(text: str) -> str:
-    """Escapes control characters: anyone may have written them, and terminals obey them."""
+    """Replaces control characters: anyone may have written them, and terminals obey them."""
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 

@@ -36,7 +36,7 @@ class JvmOutput:
             self._thread.join(timeout=1)
 
     def explanation(self) -> str:
-        """The output of a JVM that did not start."""
+        """The first meaningful line that a JVM printed before it failed to start."""
         return next((line for line in self._last_lines if not line.startswith(_NOISE)), "it said nothing")
 
     def _relay(self, reading: int) -> None:
