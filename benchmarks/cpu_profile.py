@@ -28,7 +28,7 @@ from balajoin.spark.jars import default_cache, fetch, fetch_listed
 
 _HERE = Path(__file__).parents[1]
 _SAMPLES_PER_S = 200
-# A stack counts for the first line of which it holds one of the words.
+# A stack counts for the first part that has one of the stack's words.
 _JVM_PARTS = (
     ("compilers", ("CompileBroker", "C2Compiler", "Compilation::", "CompilerThread")),
     (

@@ -34,7 +34,7 @@ _HERE = Path(__file__).parents[1]
 _TIME = re.compile(rb'at\\*":(\d{13})')
 _INTERVAL_S = 30
 _TICK_S = 0.01
-_ONE_IN = 7  # results are looked at by the consumer
+_ONE_IN = 7  # the consumer looks at one result in seven
 OURS = "balajoin"
 
 
@@ -63,7 +63,7 @@ def main() -> None:
 def _measure(
     name: str, rate: int, servers: Kafka, folder: Path, options: argparse.Namespace
 ) -> tuple[dict[int, list[float]], float]:
-    """Seconds by minute, and the join's CPU seconds a second in the last minute."""
+    """Latencies in seconds by minute, and the join's CPU seconds per second in the last minute."""
     load = re.sub(r"\W+", "-", f"{name}-{rate}")
     create_topics(servers, f"probe-{load}", f"build-{load}")
     with _started(name, load, servers, folder, options.spark) as (pid, out):
@@ -94,7 +94,7 @@ def _shown(seconds: list[float]) -> str:
 def _started(
     name: str, load: str, servers: Kafka, folder: Path, spark: list[tuple[str, str]]
 ) -> Iterator[tuple[int, str]]:
-    """The join's process id, and the topic that it writes to."""
+    """Runs the join within the block. Yields its process id and the topic that it writes to."""
     chosen = argparse.Namespace(
         batch=10_000_000, interval=f"{_INTERVAL_S} s", lateness="10 s", policy="bala-join", value=None
     )
@@ -106,7 +106,7 @@ def _started(
 
 
 def _produce(servers: str, load: str, rate: int) -> None:
-    """Eleven rows: ten of the probe stream and one of the build stream. A key has one build row in the interval."""
+    """Produces ten probe rows for each build row. A key has one build row in the interval."""
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 5, "compression.type": "lz4"})
     keys = rate // 11 * _INTERVAL_S
     sent, began = 0, time.time()

@@ -18,7 +18,7 @@ PEERS = {contender.name: contender for contender in (*SPARK_JOINS, TUNED[0])}
 
 
 def command(name: str, servers: Kafka, load: str, out: str, folder: Path, options: argparse.Namespace) -> list[str]:
-    """How to start a peer. The options are those of `service.py`."""
+    """The command that starts a peer. The options are those of `service.py`."""
     given = {
         "--name": name,
         "--servers": servers.bootstrap_servers,
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def _spelt_out(duration: str) -> str:
-    """As Spark reads it."""
+    """The duration as Spark reads it."""
     number, _, unit = duration.partition(" ")
     return f"{number} {_UNITS[unit]}"
 

@@ -64,7 +64,7 @@ trigger = "0 s"
 
 @dataclass(frozen=True)
 class Contender:
-    """A checkout, and settings of Spark's that it is run with; or one of Spark's own queries, by name."""
+    """A checkout and the Spark settings that it runs with; or one of Spark's own queries, by name."""
 
     tree: Path
     spark: tuple[tuple[str, str], ...] = ()
@@ -150,7 +150,7 @@ def fill(servers: Kafka, load: str, options: argparse.Namespace) -> None:
 def service(
     contender: Contender, name: str, load: str, servers: Kafka, folder: Path, options: argparse.Namespace
 ) -> Iterator["subprocess.Popen[str]"]:
-    """`balajoin run` of a checkout, or a peer, with topics and a checkpoint of its own. Writes to the topic `name`."""
+    """Runs `balajoin run` of a checkout, or a peer, with its own topics and checkpoint. Writes to topic `name`."""
     sides = [f"{name}.{side}" for side in ("control", "replicas", "late", "dead-letter", "commits")]
     topics.create_missing(
         servers, {name: topics.Shape(PARTITIONS), **dict.fromkeys(sides, topics.Shape(PARTITIONS))}, 1

@@ -1,1 +1,1 @@
-"""The compute side: what one node stores, how it finds matches, when it forgets."""
+"""The compute side: what one node stores, how it finds matches, and when it drops rows."""

@@ -1,4 +1,4 @@
-"""One batch of a node: between Spark's frames and state on one side, and the pure `Node` on the other."""
+"""Runs one batch of a node: connects Spark's frames and state with the pure `Node`."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -45,7 +45,7 @@ def process(
     sink: NodeSink | None,
     frames: Iterator[pd.DataFrame],
 ) -> Iterator[pd.DataFrame]:
-    """Joined rows, unless a `sink` takes them, and one row that holds nothing but statistics.
+    """Yields joined rows, unless a `sink` takes them, and one row that holds only statistics.
 
     `state` is Spark's map state of node `number`.
     """
@@ -90,7 +90,7 @@ def process(
 
 @dataclass
 class Inputs:
-    """The rows that Spark hands a node, sorted by what they are."""
+    """The rows that Spark hands a node, sorted by type."""
 
     arrivals: list[Arrival] = field(default_factory=list)
     signals: list[Signal] = field(default_factory=list)
@@ -101,11 +101,11 @@ class Inputs:
     """Where the signals of this batch are."""
 
     planned_ms: int = 0
-    """The batch's own time: a repeated batch has it again."""
+    """The batch's own time; a repeated batch has the same."""
 
     foreign: int = 0
     stale: int = 0
-    """Of another checkpoint, of a time line that this one has left, or of an attempt at a batch that was given up."""
+    """Records of another checkpoint, of a time line that this one has left, or of an abandoned attempt at a batch."""
 
     @property
     def bring_rows(self) -> bool:
@@ -116,7 +116,7 @@ class Inputs:
 
     @classmethod
     def read(cls, stamp: Stamp, rows: Iterable[Any], is_lost: Callable[[Stamp], bool] = lambda _: False) -> "Inputs":
-        """`is_lost` tells which stamps are those of an attempt at a batch that the node's state does not go on from."""
+        """`is_lost` says whether a stamp is of an attempt at a batch from which the node's state does not continue."""
         inputs = cls()
 
         def is_ours(sent: Stamp) -> bool:
@@ -183,7 +183,7 @@ def _publish(outcome: Outcome, stamp: Stamp, nodes: int, topics: SideTopics) -> 
 
 
 class StateBlocks:
-    """Spark's map state as the store's `Durable`, beside the head."""
+    """Makes Spark's map state the store's `Durable`. The state also holds the head."""
 
     def __init__(self, state: Any) -> None:
         self._state = state
@@ -199,13 +199,13 @@ class StateBlocks:
         self._state.removeKey((number,))
 
     def items(self) -> Iterable[tuple[int, bytes]]:
-        """One by one: a single answer with all of them could pass the 2 GiB that Spark's protocol allows."""
+        """Reads blocks one by one: a single answer with all of them could exceed the 2 GiB of Spark's protocol."""
         for number in sorted(key[0] for key in self._state.keys() if key[0] >= 0):  # noqa: SIM118 - not a dict
             yield number, bytes(self._state.getValue((number,))[0])
 
 
 def gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Each frame costs Spark a round trip, so that small ones wait for others."""
+    """Joins small tables into larger ones, because each frame costs Spark a round trip."""
     waiting: list[pa.Table] = []
     for table in tables:
         waiting.append(table)

@@ -1,8 +1,8 @@
-"""Build rows at a node: how probe rows meet those that are stored, and how new ones are kept.
+"""The build rows at a node: joins stored ones with new probe rows, and stores new ones.
 
 `BuildSide` is for joins in which an unmatched build row is no result. `UnmatchedBuildSide` also knows which build rows
-have met a match. The home of a build row decides that it has none; guests report to the home which replicas have met a
-match there.
+have met a match. Only the home of a build row decides that the row has no match; guests report to the home which
+replicas have met one.
 """
 
 from collections import defaultdict
@@ -25,7 +25,7 @@ from balajoin.core.sides import Section, Shelf
 _REPORTED_AFTER_FORWARD = 2
 
 Overdue = tuple[int, int]
-"""The batch in which build rows came after all their matches, and the number of their block."""
+"""A block of build rows that came after all their possible matches: the batch in which they came, and its number."""
 
 
 class BuildSide:
@@ -38,11 +38,11 @@ class BuildSide:
         """A batch begins."""
 
     def take_reports(self, reports: Sequence[Report]) -> int:
-        """From guests. Returns how many tables of rows are not for this node: here nobody asked for any."""
+        """Takes reports from guests. Returns the number of tables not for this node: all, as this join needs none."""
         return sum(len(report.rows) for report in reports)
 
     def meet(self, section: Section, probe: pa.Table, moment: Moment) -> Meeting:
-        """Joins new probe rows with the build rows that are here."""
+        """Joins new probe rows with stored build rows."""
         met = np.zeros(probe.num_rows, np.bool_)
         for found in self._matcher.find(section, probe, "build"):
             met[found.probe_rows] = True
@@ -51,26 +51,26 @@ class BuildSide:
         return met
 
     def keep(self, piece: pa.Table, met: Mask, moment: Moment) -> None:
-        """Stores new rows of this home."""
+        """Stores new rows whose home is this node."""
         self._store.add("build", piece)
 
     def keep_replicas(self, piece: pa.Table, met: Mask) -> None:
-        """Stores new rows of other homes."""
+        """Stores new rows from other homes."""
         self._store.add("build", piece)
 
     def decide(self, moment: Moment) -> Iterator[pa.Table]:
-        """Rows that have no match for good."""
+        """Yields rows that can have no match any more."""
         yield from ()
 
     def expire_decided(self, moment: Moment) -> None:
-        """Drops what is not looked at any more once it is decided."""
+        """Drops rows that are not needed once they are decided."""
 
     def expire(self, before: int, spared: int) -> None:
-        """Blocks numbered from `spared` on stay, however old."""
+        """Drops runs older than `before`. Blocks numbered from `spared` on stay, however old."""
         self._store.expire("build", before, spared)
 
     def reports(self) -> list[Report]:
-        """To the homes of replicas that have met their first match here."""
+        """Tells the homes which of their replicas have met their first match here."""
         return []
 
     def close(self) -> None:
@@ -78,7 +78,7 @@ class BuildSide:
 
     @property
     def decided_below(self) -> int | None:
-        """The time before which it is decided of all rows that they have no match, if this has to be known at all."""
+        """All unmatched rows older than this are decided. None if the join has no use for them."""
         return None
 
     @property
@@ -122,7 +122,7 @@ class UnmatchedBuildSide(BuildSide):
         return met
 
     def _noting_met(self, found: MatchedRows, shelf: Shelf, edge: int) -> MatchedRows:
-        """Leaves out build rows that their home may have decided to be alone."""
+        """Leaves out build rows that their home may have decided to be unmatched."""
         decided = longs(found.build, "time") < edge
         if shelf == self._unmatched.shelf:
             found = found.where(~decided[found.build_rows])
@@ -134,7 +134,7 @@ class UnmatchedBuildSide(BuildSide):
         return found
 
     def _note_replicas_met(self, build: pa.Table, numbers: Numbers) -> None:
-        """For the home of each, which decides whether it is alone."""
+        """Notes the matched replicas for a report to their home, which decides whether a row is unmatched."""
         if not len(numbers):
             return
         first = self._unmatched.meet(build, numbers)
@@ -145,7 +145,7 @@ class UnmatchedBuildSide(BuildSide):
                 self._met_replicas[home].extend(some_rows(met, at == home))
 
     def keep(self, piece: pa.Table, met: Mask, moment: Moment) -> None:
-        """A late row is never a result without a match: its matches may have expired."""
+        """A late row is never emitted as unmatched: its matches may have expired."""
         times = longs(piece, "time")
         unmatched = ~met & (times >= moment.watermarks["build"])
         overdue = unmatched & (times < moment.overdue_edge)
@@ -192,7 +192,7 @@ class UnmatchedBuildSide(BuildSide):
 
 
 def build_side(matcher: Matcher, decided_below: int = BEGINNING, overdue: Sequence[Overdue] = ()) -> BuildSide:
-    """As the type of the join asks for it."""
+    """The class that the join's type needs."""
     if "build" in matcher.spec.kind.awaited:
         return UnmatchedBuildSide(matcher, decided_below, overdue)
     return BuildSide(matcher)

@@ -1,4 +1,4 @@
-"""Where a node's local files are: a folder that belongs to one user, and that nobody else can read or write.
+"""The folder of a node's local files: it belongs to one user, and nobody else can read or write it.
 
 Whoever can write there can change results, so the folder is checked before it is used. It is `balajoin-<uid>` in
 `run.cache_dir`, or in the system's temporary folder. The user is that of the process that runs the node: executors may
@@ -6,7 +6,7 @@ run as another user than the driver, and several users may share a machine. The 
 `~/.cache`, because an executor's user may have no home, or one on a network disk.
 
 Files and folders are reached from the open descriptor of the folder they are in, and links are never followed. So
-nothing outside is read or deleted, even if somebody exchanges the folder while a batch runs.
+nothing outside is read or deleted, even if somebody replaces the folder while a batch runs.
 """
 
 import logging
@@ -31,7 +31,7 @@ _NODE = re.compile(r"node-[0-9]+")
 
 
 class PrivateFolder:
-    """A folder of this user alone. An OSError says why it cannot be one."""
+    """A folder that only this user can use. An OSError says why it cannot be used."""
 
     _descriptor: int
 
@@ -62,13 +62,13 @@ class PrivateFolder:
         return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
 
     def create(self, name: str) -> BinaryIO:
-        """A new file of this name; it must not exist."""
+        """Creates a file, which must not exist yet."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         return os.fdopen(os.open(name, flags, 0o600, dir_fd=self._descriptor), "wb")
 
     def open(self, name: str) -> BinaryIO:
-        """An existing file. It must be an ordinary one, and this user's own."""
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # or a pipe would be waited for
+        """Opens an existing file. It must be a regular file of this user."""
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # do not wait for a pipe
         file = os.fdopen(os.open(name, flags, dir_fd=self._descriptor), "rb")
         opened = os.fstat(file.fileno())
         if not stat.S_ISREG(opened.st_mode) or opened.st_uid != os.geteuid():
@@ -77,12 +77,12 @@ class PrivateFolder:
         return file
 
     def remove(self, name: str) -> None:
-        """Removes a file, or a link itself; a folder stays."""
+        """Removes a file, or a link but not its target; a folder stays."""
         with suppress(FileNotFoundError, IsADirectoryError, PermissionError):
             os.unlink(name, dir_fd=self._descriptor)
 
     def remove_folder(self, name: str) -> None:
-        """With all that is in it. Of a link nothing is removed."""
+        """Removes a folder and all it contains. A link and its target stay."""
         shutil.rmtree(name, ignore_errors=True, dir_fd=self._descriptor)
 
     def remove_empty_folder(self, name: str) -> None:
@@ -91,14 +91,14 @@ class PrivateFolder:
 
 
 def place(cache_dir: str | None) -> Path:
-    """Of the machine on which this is called: an executor's temporary folder may differ from the driver's."""
+    """The folder on the machine that calls this: an executor's temporary folder may differ from the driver's."""
     return Path(cache_dir or tempfile.gettempdir())
 
 
 def node_folder(place: Path, lineage: str, node: int) -> PrivateFolder | None:
-    """None if it would not be safe, or cannot be made. The node then works without local files.
+    """None if the folder is not safe or cannot be made. The node then works without local files.
 
-    It does not stop the join: the folder is only a copy, and may become unfit on any executor at any time.
+    The join goes on: the folder is only a copy, and may become unusable on any executor at any time.
     """
     try:
         return _own_folder(place).folder(lineage).folder(f"node-{node}")
@@ -134,5 +134,5 @@ def _own_folder(place: Path) -> PrivateFolder:
 
 @cache
 def _warn_once(text: str) -> None:
-    """In each process: an executor has several, and none of them knows of the others."""
+    """Warns once in each process: an executor has several, which do not know of each other."""
     _log.warning(text)

@@ -36,7 +36,7 @@ class NodeInputs:
 
 @dataclass(frozen=True)
 class LateRows:
-    """Rows that came after the watermark: joined with what is still there, but matches may be gone."""
+    """Rows older than the watermark. They are joined with the rows still stored, but some matches may have expired."""
 
     side: Side
     watermark: int
@@ -56,7 +56,7 @@ class Outcome:
 
 
 class Results:
-    """The results of a batch, made while they are taken: memory holds one table of them at a time."""
+    """The results of a batch, made while the caller iterates: memory holds one table of them at a time."""
 
     def __init__(self, tables: Generator[pa.Table, None, Outcome]) -> None:
         self._tables = tables
@@ -67,7 +67,7 @@ class Results:
 
     @property
     def outcome(self) -> Outcome:
-        """The batch has happened only when all results are taken."""
+        """Known only after all results were taken."""
         if self._outcome is None:
             raise RuntimeError("not all results of the batch were taken")
         return self._outcome

@@ -1,7 +1,7 @@
-"""A node as the guest of keys that have their home elsewhere: which build rows it can count on, and what it waits for.
+"""A node as a guest for keys whose home is another node: which build rows it has, and which ones it waits for.
 
-A probe row that no grant covers yet is *uncovered*: it stays, however far time goes on, until its home has shipped the
-build rows that are there and promised those to come.
+A probe row that no grant covers yet is *uncovered*: it stays stored, however far time moves on, until its home has
+shipped the build rows that it has and promised to forward those that come later.
 """
 
 from collections import defaultdict
@@ -20,10 +20,10 @@ from balajoin.core.hashing import homes
 from balajoin.core.messages import ForeignRecordError, Grant, Part, Shipment, Signal, check_times
 from balajoin.errors import BlockError
 
-# A signal is answered within two batches. If the answer has not come by then, it is lost, and the guest asks again: at
-# once, because its home keeps the build rows of the answer for only two batches more.
+# A signal is answered within two batches. If no answer has come by then, it is lost, and the guest asks again at once,
+# because its home keeps the build rows of the answer for only two more batches.
 ASK_AGAIN_AFTER = 2
-_LONGEST_NOTED_WAIT = 64  # batches; longer waits count as this one
+_LONGEST_NOTED_WAIT = 64  # batches; a longer wait counts as this long
 
 
 @dataclass
@@ -33,22 +33,22 @@ class Guest:
     held: dict[GuestKey, int] = field(default_factory=dict)
     uncovered: dict[GuestKey, Uncovered] = field(default_factory=dict)
     channels: dict[int, int] = field(default_factory=dict)
-    """The last batch of each home from which a shipment was taken: what comes of that batch later is a repetition."""
+    """By home, the last batch whose shipment was taken. What comes later of that batch is a repetition."""
 
     foreign_parts: int = 0
     delayed_shipments: int = 0
-    """Older than one batch. A trigger that does not read on, such as `availableNow` with a rate limit, does that."""
+    """Shipments older than one batch. A trigger that stops reading causes them: `availableNow` with a rate limit."""
 
     waits: list[int] = field(default_factory=list)
-    """At index *b*, of how many keys probe rows became covered after *b* batches."""
+    """At index *b*, the number of keys whose probe rows became covered after *b* batches."""
 
     def accept(self, parts: Iterable[Part], batch: int, kept_since: int = BEGINNING) -> list[Shipment]:
         """The shipments that are new to this node, in the order of their batches.
 
-        A task that is tried again ships again, and not always the same: it may have read fewer of its batch's signals
-        early. All whole attempts are taken as one shipment; docs/correctness.md says why their grants hold. What comes
-        later than the next batch is of an attempt that was given up: of its rows, those older than `kept_since` may
-        have been here, met others, and gone.
+        A task that runs again ships again, and maybe other rows: it may have read fewer of its batch's signals early.
+        All complete attempts are merged into one shipment; docs/correctness.md says why their grants hold. A shipment
+        that comes later than the next batch is of an abandoned attempt. Its rows older than `kept_since` are left out,
+        because this node may already have joined and dropped them.
         """
         attempts: dict[tuple[int, int], dict[str, list[Part]]] = defaultdict(lambda: defaultdict(list))
         for part in parts:
@@ -71,7 +71,7 @@ class Guest:
         return accepted
 
     def _whole(self, written: Sequence[Part]) -> Shipment | None:
-        """None if parts are missing, as of an attempt that died while it wrote, or cannot be read."""
+        """None if parts are missing, because the attempt died while it wrote, or if they cannot be read."""
         by_number = {part.part: part for part in written}
         first = by_number.get(0)
         if first is None or len(by_number) != first.parts or max(by_number) != first.parts - 1:
@@ -94,7 +94,7 @@ class Guest:
         for grant in grants:
             key = (grant.hash, grant.fragment)
             self.held[key] = max(grant.until, self.held.get(key, grant.until))
-            if key in self.uncovered:  # what is still uncovered came after the rows that this is the answer for
+            if key in self.uncovered:  # rows still uncovered came after those that this grant answers
                 rows = self.uncovered[key]
                 self.uncovered[key] = replace(rows, asked=max(rows.asked, batch - 1))
         left = {key: rows for key, rows in self.uncovered.items() if rows.latest > self._covered(*key)}
@@ -108,7 +108,7 @@ class Guest:
         self.waits[at] += 1
 
     def note_uncovered(self, probe: pa.Table, fragment: bool, watermark: int, batch: int) -> None:
-        """Remembers which rows of foreign keys no grant covers. Nothing is promised to late rows."""
+        """Remembers which rows of keys with another home no grant covers. Late rows are promised nothing."""
         hashes, times = longs(probe, "hash"), longs(probe, "time")
         foreign = (homes(hashes, self.nodes) != self.number) & (times >= watermark)
         if not foreign.any():
@@ -129,7 +129,7 @@ class Guest:
         return min((rows.earliest for rows in self.uncovered.values()), default=None)
 
     def asks(self, batch: int) -> list[Signal]:
-        """Signals for what should have come by now."""
+        """Signals that ask again for build rows which should have come by now."""
         overdue = sorted(key for key, rows in self.uncovered.items() if batch - rows.asked >= ASK_AGAIN_AFTER)
         signals = []
         for hash_, fragment in overdue:
@@ -139,16 +139,16 @@ class Guest:
         return signals
 
     def end_holds(self, probe_watermark: int) -> None:
-        """No row that is on time can be covered by them any more."""
+        """Forgets grants that can cover no row on time any more."""
         self.held = {key: until for key, until in self.held.items() if until >= probe_watermark}
 
     def _covered(self, hash_: int, fragment: bool) -> int:
-        """Who gets all build rows also gets every fragment's share."""
+        """The time up to which probe rows are covered. A grant of all build rows also covers fragments."""
         return max(self.held.get((hash_, False), BEGINNING), self.held.get((hash_, fragment), BEGINNING))
 
 
 def _merged(shipments: Sequence[Shipment], kept_since: int = BEGINNING) -> Shipment:
-    """Every row may be there already, or stand in several of them."""
+    """One shipment of several attempts. All its keys count as pulled: a row may be stored already, or come twice."""
     rows = [concat([table.filter(pa.array(longs(table, "time") >= kept_since))]) for s in shipments for table in s.rows]
     hashes = np.unique(np.concatenate([*(longs(table, "hash") for table in rows), np.empty(0, np.int64)]))
     pulled = {hash_ for shipment in shipments for hash_ in shipment.pulled} | set(hashes.tolist())
@@ -157,7 +157,7 @@ def _merged(shipments: Sequence[Shipment], kept_since: int = BEGINNING) -> Shipm
 
 
 def is_uncovered(rows: pa.Table, uncovered: Mapping[GuestKey, Uncovered]) -> NDArray[np.bool_]:
-    """Which rows are among these uncovered ones."""
+    """Which of the rows are uncovered."""
     hashes, times = longs(rows, "hash"), longs(rows, "time")
     found = np.zeros(rows.num_rows, np.bool_)
     for (hash_, _), some in uncovered.items():

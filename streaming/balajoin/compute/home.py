@@ -1,7 +1,7 @@
 """A node as the home of keys: it answers signals with the build rows it has, and forwards those that come later.
 
-A lease (x, j) lasts until no build row that is on time can match a probe row of x at j: until the build watermark has
-passed `until + after`. All nodes have the same watermarks, so that the end of a lease needs no clock and no message.
+A lease (x, j) ends when the build watermark has passed `until + after`: then no build row on time can match a probe row
+of x at j. All nodes have the same watermarks, so a lease ends without a clock or a message.
 """
 
 from collections import defaultdict
@@ -30,7 +30,7 @@ class Home:
     pulls: int = 0
     foreign_signals: int = 0
     incomplete_pulls: int = 0
-    """Asked for again when rows that belong to the answer may have expired."""
+    """Repeated signals that came when rows of the answer may have expired."""
 
     def __post_init__(self) -> None:
         self._outgoing: dict[int, list[pa.Table]] = defaultdict(list)
@@ -38,7 +38,7 @@ class Home:
         self._pulled: dict[int, set[int]] = defaultdict(set)
 
     def forward(self, build: pa.Table) -> None:
-        """New build rows, to all who hold a lease on their key."""
+        """Sends new build rows to every node that has a lease on their key."""
         leased = np.array(sorted({hash_ for hash_, _, _ in self.leases}), np.int64)
         wanted = np.isin(longs(build, "hash"), leased)
         if not wanted.any():
@@ -54,11 +54,11 @@ class Home:
     def answer(
         self, signals: Iterable[Signal], store: BlockStore, probe_watermark: int, kept_from: int, before_us: int
     ) -> None:
-        """Grants every signal but repetitions. A new lease pulls the build rows of its key, this batch's among them.
+        """Grants every signal that no lease covers yet. A new lease pulls its key's build rows, including this batch's.
 
-        All that a probe row from `probe_watermark` on can match, and no others: whoever got one of them before has kept
-        it, so that it is known there. Who asks again names an older time, and has kept what it had since. This home
-        still has whatever a probe row from `kept_from` on can match.
+        It pulls exactly the rows that a probe row from `probe_watermark` on can match. A guest that got such a row
+        before still stores it, and so recognizes it. A guest that asks again names an older time, from which on it has
+        dropped nothing. This home still has all rows that a probe row from `kept_from` on can match.
         """
         pulls: dict[tuple[int, int], dict[bool, set[int]]] = defaultdict(lambda: {False: set(), True: set()})
         for signal in signals:
@@ -117,7 +117,7 @@ class Home:
 
 
 def in_fragment(build: pa.Table, node: int, nodes: int) -> NDArray[np.bool_]:
-    """Which build rows a fragment at `node` has to meet."""
+    """Which build rows a fragment at `node` is joined with."""
     rows, columns = matrix(nodes)
     partitions = longs(build, "partition").astype(np.int32, copy=False)
     return np.asarray(fragment_of(partitions, longs(build, "offset"), rows) == node // columns)

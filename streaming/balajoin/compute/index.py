@@ -1,7 +1,7 @@
 """The hash index of a run of rows: built once, never changed, looked up by batches of rows.
 
-Equal hashes form a group; a group's rows stand together in time order, so one look-up costs one probe of the table, a
-binary search for the interval's start, and a walk over what matches. A key with a million rows costs others nothing.
+Rows with equal hashes form a group and stand together in time order. So one look-up costs one probe of the table, a
+binary search for the interval's start, and a walk over the matches. A key with a million rows does not slow others.
 Building takes ~40 ns a row and looking up ~60 ns, both bound by cache misses.
 """
 
@@ -87,9 +87,9 @@ def _match_kernel(
     key_ends: Shorts, keys: Bytes, slots: Shorts, group_hash: Ints, starts: Shorts, rows: Shorts,
     other_times: Ints, other_key_ends: Shorts, other_keys: Bytes,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """Fills `lefts` and `rights` from row `first` on, without its first `skipped` candidates.
+    """Fills `lefts` and `rights` with pairs, from row `first` on, without that row's first `skipped` candidates.
 
-    Returns where to go on, as `first` and `skipped`, and the number of pairs.
+    Returns `first` and `skipped` for the next call, and the number of pairs.
     """
     mask = len(slots) - 1
     capacity = len(lefts)
@@ -180,14 +180,14 @@ def build(hashes: Ints, times: Ints) -> Index:
     order = np.arange(n) if in_order else np.argsort(times, kind="stable")
     slots = _empty_slots(n)
     group_hash, starts, rows = _group_kernel(hashes, order, slots)
-    if len(slots) > 4 * max(len(group_hash), 8):  # many rows a key: a small table is cheaper to keep and to look up
+    if len(slots) > 4 * max(len(group_hash), 8):  # many rows a key: a small table is cheaper to store and to search
         slots = _empty_slots(len(group_hash))
         _slots_kernel(group_hash, slots)
     return Index(slots, group_hash, starts, rows)
 
 
 def check(index: Index, num_rows: int) -> None:
-    """Raises a ValueError if a look-up would leave an array, or never end. Takes ~1 ns a row."""
+    """Raises a ValueError if a look-up would read outside an array, or never end. Takes ~1 ns a row."""
     slots, groups = index.slots, len(index.hashes)
     size = len(slots)
     if size == 0 or size & (size - 1):

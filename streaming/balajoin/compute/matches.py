@@ -1,4 +1,4 @@
-"""Rows of one batch that match stored rows of the other side."""
+"""Finds the stored rows of one side that match new rows of the other."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from balajoin.core.spec import JoinSpec
 
 @dataclass(frozen=True)
 class MatchedRows:
-    """Matching rows: number by number, rows of two tables."""
+    """Pairs of matching rows: `probe_rows[i]` of `probe` matches `build_rows[i]` of `build`."""
 
     probe: pa.Table
     probe_rows: NDArray[np.int32]
@@ -46,7 +46,7 @@ class Matcher:
     node: int
 
     def find(self, section: Section, piece: pa.Table, shelf: Shelf) -> Iterator[MatchedRows]:
-        """What rows of `piece`, which came in `section`, match on `shelf`. A fragment meets only its share here."""
+        """Matches on `shelf` of `piece`, which came in `section`. A fragment meets only its share of the build rows."""
         side = side_of(section)
         window = self.spec.window(side)
         times = longs(piece, "time")

@@ -1,8 +1,8 @@
-"""One node of the join, without Spark: (state, a batch of inputs) → (joined rows, state, what to publish).
+"""One node of the join, without Spark: (state, a batch of inputs) → (joined rows, state, messages to publish).
 
-Rows are joined in the order they are taken in, each against what is stored of the other side, and stored then: so every
-pair meets exactly once, whichever of its rows came first, in one batch or in two. What counts as a result is up to the
-join's type: see `probe_side` and `build_side`.
+Each new row is first joined with the stored rows of the other side, and then stored. So every pair meets exactly once,
+whichever of its rows came first, in one batch or in two. The join's type decides what counts as a result: see
+`probe_side` and `build_side`.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -66,7 +66,7 @@ class Node:
         return self._time.watermark(side)
 
     def is_lost(self, sent: Stamp) -> bool:
-        """Whether a record is of an attempt at a batch that was given up, and made anew under another plan."""
+        """Whether a record is of an abandoned attempt at a batch that was then run under another plan."""
         return sent.batch <= self._last.batch and sent.plan not in (self._plans.as_of(sent.batch), ANY_PLAN)
 
     def process(self, batch: int, inputs: NodeInputs) -> Results:
@@ -117,7 +117,7 @@ class Node:
         return Outcome(late, signals, shipments, reports, statistics, self._state(seal).write())
 
     def _join(self, rows: Rows, replicas: Sequence[pa.Table], moment: Moment) -> Iterator[pa.Table]:
-        """Each row meets what is stored of the other side, and is stored then."""
+        """Joins each row with the stored rows of the other side, and then stores it."""
         for piece in pieces(rows["build"]):
             met = yield from self._probe.meet(piece)
             self._build.keep(piece, met, moment)
@@ -131,7 +131,7 @@ class Node:
                 yield from self._probe.keep(section, piece, met, moment)
 
     def _take_shipments(self, parts: Sequence[Part], batch: int) -> list[pa.Table]:
-        """Build rows from other homes, without those that are here already or stand in another shipment."""
+        """Build rows from other homes, without those that are stored already or came in another shipment."""
         taken: list[pa.Table] = []
         for shipment in self._guest.accept(parts, batch, moved(self._build_kept_from, -self._spec.before_us)):
             self._guest.hold(shipment.grants, batch)
@@ -143,7 +143,7 @@ class Node:
     def _without_known(
         self, tables: Sequence[pa.Table], pulled: NDArray[np.int64], taken: Sequence[pa.Table]
     ) -> Iterator[pa.Table]:
-        """A pull brings rows that came before, again those that its own batch forwards, and those of another pull."""
+        """A pull may repeat rows that came before, that its own batch forwards, or that another pull brings."""
         here = (*self.store.rows_with("build", pulled), *taken)
         known = np.concatenate([_NO_POSITIONS, *(positions(rows) for rows in here)])
         for rows in tables:
@@ -155,10 +155,10 @@ class Node:
             yield rows if new.all() else concat([rows.filter(pa.array(new))])
 
     def _evict(self, moment: Moment) -> None:
-        """Uncovered rows stay, and so does what may have been shipped here for them.
+        """Uncovered probe rows stay, and so do build rows that may have been shipped here for them.
 
-        Build rows of this batch stay too: they may be on their way to guests, where only their home would find them
-        again if the join was stopped now and rescaled.
+        Build rows of this batch stay too: they may be on their way to guests, and if the join was stopped now and
+        rescaled, only their home would still have them.
         """
         uncovered = self._guest.earliest_uncovered
         build_watermark = moment.watermarks["build"]
@@ -195,7 +195,7 @@ class Node:
         )
 
     def _statistics(self) -> NodeStatistics:
-        """What the node tells of itself; the batch adds what it has counted."""
+        """The statistics of the node itself; `_process` adds the counts of the batch."""
         return NodeStatistics(
             self._number,
             waiting_rows=self._probe.undecided_rows + self._build.undecided_rows,
@@ -214,7 +214,7 @@ class Node:
 
 
 class _Counted:
-    """Counts results on their way out."""
+    """Counts results while they are yielded."""
 
     def __init__(self) -> None:
         self.pairs = self.alone = 0

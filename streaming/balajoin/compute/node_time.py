@@ -1,7 +1,7 @@
-"""How far both streams are at a node, and how far they were in the last batches.
+"""The watermarks of both streams at a node, now and in the last batches.
 
-A batch decides and evicts by watermarks of earlier batches, so that whatever was on its way to another node by then has
-come. docs/correctness.md says why each number of batches is enough.
+A batch decides and evicts by watermarks of earlier batches, so that rows and messages that were on their way then have
+arrived. docs/correctness.md says why each number of batches is enough.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,33 +14,33 @@ from balajoin.core.event_time import BEGINNING, ActivityClock, Past, Watermark, 
 from balajoin.core.sides import SIDES, Side
 from balajoin.core.spec import JoinSpec
 
-# So many batches after the last probe row that could match it, a build row is decided to have no match: by then its
+# Batches from the last probe row that could match a build row until its home decides that it is unmatched: by then the
 # home has heard of every match that a guest has found.
 _REPORTED_AFTER = 5
 _OVERDUE_AFTER = 3
 _SETTLED_AFTER = 2
-# A guest asks again, in batch b + 2, for build rows that a probe row of batch b needs. Its home reads that in b + 3. So
-# build rows are dropped by the watermark of four batches ago: that of before b.
+# A guest asks again, in batch b + 2, for build rows that a probe row of batch b needs. The home reads that in b + 3. So
+# build rows are dropped by the watermark of four batches ago, which is the one before b.
 _ASKED_AGAIN_WITHIN = ASK_AGAIN_AFTER + 2
 
 
 @dataclass(frozen=True)
 class Moment:
-    """Time as one batch sees it, whatever the batch itself brings. All are times of rows, in microseconds."""
+    """Time as one batch sees it, before its own inputs. All fields but `batch` are event times in microseconds."""
 
     batch: int
     watermarks: Mapping[Side, int]
     """A row older than its side's watermark is late."""
     probe_edge: int
-    """A probe row older than this can meet no build row any more that is on time."""
+    """No build row on time can match a probe row older than this."""
     build_edge: int
-    """A build row older than this has met all it can, and its home has heard of it."""
+    """A build row older than this has met all its matches, and its home has heard of them."""
     overdue_edge: int
-    """A build row that comes when it is older than this had all its matches before it."""
+    """A new build row older than this came after all its matches."""
     settled: int
-    """Every node has seen the probe watermark reach this."""
+    """Every node's probe watermark has reached this."""
     asked_from: int
-    """A guest may still ask for the build rows that probe rows from this time on match."""
+    """A guest may still ask for build rows that match probe rows from this time on."""
 
 
 class NodeTime:
@@ -65,7 +65,7 @@ class NodeTime:
         )
 
     def advance(self, batch: int, arrivals: Sequence[Arrival], ticks_ms: Sequence[int]) -> None:
-        """Only sources and ticks move time on. Every node hears all of them, so that all nodes agree on it."""
+        """Only sources and ticks move time on. Every node hears all of them, so all nodes have the same time."""
         if arrivals or ticks_ms:
             now_ms = self._clock.tick(max(*(a.now_ms for a in arrivals), *ticks_ms, 0))
             for side, watermark in self._watermarks.items():

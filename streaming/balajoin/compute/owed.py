@@ -1,4 +1,4 @@
-"""Results that were on their way when a checkpoint was made of another: a node hands them out in its first batch."""
+"""Results that were pending when a checkpoint was made from another: a node emits them in its first batch."""
 
 from collections.abc import Iterable, Iterator
 
@@ -8,11 +8,11 @@ from balajoin.compute.pairs import PAIRS
 from balajoin.compute.store import Durable, stored_block
 from balajoin.core.blocks import concat, decode, encode
 
-_FIRST = -2  # and downwards; the head is -1, and rows have numbers from 0 on
+_FIRST = -2  # counted downwards; the head is -1, and blocks of rows have numbers from 0 on
 
 
 def entries(results: Iterable[pa.Table]) -> Iterator[tuple[int, bytes]]:
-    """As a node's state holds them."""
+    """Entries of the node's state that hold these results."""
     for at, table in enumerate(results):
         yield _FIRST - at, encode(table, "lz4")
 

@@ -1,4 +1,4 @@
-"""Joined rows: which columns they have, and how two tables and their matching row numbers become one."""
+"""Joined rows: their columns, and how they are made from two tables and the numbers of matching rows."""
 
 from typing import Any
 
@@ -26,11 +26,11 @@ PAIRS = pa.schema(
     ]
 )
 JOINED = PAIRS.append(pa.field("note", pa.string()))
-"""What a node hands on: joined rows, and one row for each batch that holds nothing but the node's statistics."""
+"""The output of a node: joined rows, and in each batch one row that holds only the node's statistics."""
 
 
 def at_once(one: pa.Table, other: pa.Table) -> int:
-    """A large value may be copied into every pair: as many as fit, if all had the largest."""
+    """How many pairs to make at once: they fit even if each copies the largest key and value of both tables."""
     widest = sum(int(np.diff(binary(rows, column)[0]).max()) for rows in (one, other) for column in ("key", "value"))
     return max(1, min(_MAX_PAIRS, _MAX_PAIRS_BYTES // max(1, widest)))
 
@@ -44,7 +44,7 @@ def paired(probe: pa.Table, probe_rows: Any, build: pa.Table, build_rows: Any) -
 
 
 def alone(side: Side, rows: pa.Table) -> pa.Table:
-    """Rows of one side as results; what would come from the other is null."""
+    """Rows of one side as results; the columns of the other side are null."""
     columns = {"key": rows.column("key")}
     columns |= {f"{side}_{name}": rows.column(name) for name in ("value", "time", "partition", "offset")}
     return pa.table([columns.get(f.name, pa.nulls(rows.num_rows, f.type)) for f in PAIRS], schema=PAIRS)

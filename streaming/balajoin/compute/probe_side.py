@@ -1,7 +1,7 @@
-"""Probe rows at a node: how build rows meet those that are stored, and how new ones are kept.
+"""The probe rows at a node: joins stored ones with new build rows, and stores new ones.
 
 `ProbeSide` is for joins in which an unmatched probe row is no result. `UnmatchedProbeSide` also knows which probe rows
-have met a match: it hands out those that have none, or, in a left_semi join, each that has one.
+have met a match: it emits those that have none, or, in a left_semi join, those that have one.
 """
 
 from collections.abc import Generator, Iterator, Mapping
@@ -20,7 +20,7 @@ from balajoin.core.event_time import BEGINNING
 from balajoin.core.sides import Section, Shelf
 
 Meeting = Generator[pa.Table, None, Mask]
-"""Results; and, when all are taken, which of the new rows have met any."""
+"""Yields results, and returns which of the new rows have met a match."""
 
 
 class ProbeSide:
@@ -32,7 +32,7 @@ class ProbeSide:
         """A batch begins."""
 
     def meet(self, build: pa.Table) -> Meeting:
-        """Joins new build rows with the probe rows that are here."""
+        """Joins new build rows with stored probe rows."""
         met = np.zeros(build.num_rows, np.bool_)
         for shelf in ("probe", "fragment"):
             for found in self._matcher.find("build", build, shelf):
@@ -41,12 +41,12 @@ class ProbeSide:
         return met
 
     def keep(self, section: Section, piece: pa.Table, met: Mask, moment: Moment) -> Iterator[pa.Table]:
-        """Stores new rows. Yields what is known to be a result at once."""
+        """Stores new rows. Yields those that are already known to be results."""
         self._store.add(section, piece)
         yield from ()
 
     def decide(self, moment: Moment) -> Iterator[pa.Table]:
-        """Rows that have no match for good."""
+        """Yields rows that can have no match any more."""
         yield from ()
 
     def expire(self, before: int) -> None:
@@ -58,7 +58,7 @@ class ProbeSide:
 
     @property
     def decided_below(self) -> int | None:
-        """The time before which it is decided of all rows that they have no match, if this has to be known at all."""
+        """All unmatched rows older than this are decided. None if the join has no use for them."""
         return None
 
     @property
@@ -92,7 +92,7 @@ class UnmatchedProbeSide(ProbeSide):
         return met
 
     def keep(self, section: Section, piece: pa.Table, met: Mask, moment: Moment) -> Iterator[pa.Table]:
-        """A row that came too late to have a match is decided here and now, and not stored."""
+        """A row that no build row on time can match any more is decided at once, and not stored."""
         times = longs(piece, "time")
         alone = ~met & (times >= moment.watermarks["probe"])
         waits = alone & ((times >= moment.probe_edge) | self._is_uncovered(piece))
@@ -136,7 +136,7 @@ class UnmatchedProbeSide(ProbeSide):
 
 
 def probe_side(matcher: Matcher, guest: Guest, decided_below: int = BEGINNING) -> ProbeSide:
-    """As the type of the join asks for it."""
+    """The class that the join's type needs."""
     if "probe" in matcher.spec.kind.awaited:
         return UnmatchedProbeSide(matcher, guest, decided_below)
     return ProbeSide(matcher)

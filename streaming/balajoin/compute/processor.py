@@ -1,7 +1,7 @@
 """A node as Spark runs it: `transformWithStateInPandas`, one group for each node.
 
-At each start of a query Spark imports this module into a process of its own, only to call `init`. So what a batch needs
-is imported when there is one: pandas, Arrow and numba would make every start half a second longer.
+When a query starts, Spark imports this module in a separate process, only to call `init`. So modules that only a batch
+needs are imported by the batch: pandas, Arrow and numba would make every start half a second longer.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from balajoin.spark.partitions import require_place
 if TYPE_CHECKING:
     import pandas as pd
 
-# Not as text: Spark would ask the JVM what it means, four times in each task.
+# Not as text: Spark would ask the JVM to parse it, four times in each task.
 _NUMBER = StructType().add("number", LongType())
 _BLOCK = StructType().add("block", BinaryType())
 
@@ -34,7 +34,7 @@ class NodeProcessor(StatefulProcessor):
         self._sink = sink
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        # One variable for the head and all blocks: each costs every task a round trip or two, however little it holds.
+        # One variable for the head and all blocks: each variable costs every task a round trip or two, however small.
         self._state = handle.getMapState("state", _NUMBER, _BLOCK)
 
     def handleInputRows(self, key: Any, rows: Iterator["pd.DataFrame"], timerValues: Any) -> Iterator["pd.DataFrame"]:  # noqa: N802, N803

@@ -1,7 +1,7 @@
 """Runs: rows and their index as memory-mapped files in a folder that all workers of an executor share.
 
-Spark hands a task to any idle Python worker, so a cache inside one process misses most of the time. Files are named
-once and never changed; whatever is missing, touched or damaged is rebuilt from the state store.
+Spark hands a task to any idle Python worker, so a cache inside one process misses most of the time. Files are never
+renamed or changed; a run that is missing, changed or damaged is rebuilt from the state store.
 """
 
 import os
@@ -22,16 +22,16 @@ from balajoin.core.blocks import ROWS, checked_rows, longs
 from balajoin.core.sides import SHELVES, Shelf
 from balajoin.errors import BlockError
 
-# Widest first, so that all are aligned.
+# The widest type comes first, so that all columns are aligned.
 _INDEX_COLUMNS = (("hashes", np.int64), ("slots", np.int32), ("starts", np.int32), ("rows", np.int32))
 _SUFFIXES = ("rows", "index")
-# Shelves that have another name in the catalogs of all versions.
+# Shelves whose names in the catalogs of all versions differ from those in the code.
 _NAME_OF_SHELF: Mapping[Shelf, str] = {"unmatched_probe": "lonely_probe", "unmatched_build": "lonely_build"}
 _SHELF_OF_NAME: Mapping[str, Shelf] = {_NAME_OF_SHELF.get(shelf, shelf): shelf for shelf in SHELVES}
 _NAME = re.compile(r"[0-9a-f]{32}")
 
 # Names this start of an executor's Python processes. Balajoin's daemon imports this module before it forks workers, so
-# they all have the same; under Spark's own daemon each worker has one of its own.
+# all workers share the name; under Spark's own daemon each worker has its own.
 _START = uuid4().hex[:8]
 _MAX_STARTS = 16
 
@@ -40,7 +40,7 @@ Content = TypeVar("Content")
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What is known of a run without opening it. `blocks` are the numbers of the state store's blocks it holds."""
+    """What is known of a run without opening it. `blocks` are the numbers of its blocks in the state store."""
 
     shelf: Shelf
     slice: int
@@ -63,9 +63,9 @@ class DamagedRunError(Exception):
 
 
 class StoredRun:
-    """Rows that are looked up together. Files are opened when first looked at.
+    """Rows that are looked up together. Its files are opened on first use.
 
-    If they cannot be used, `recover` tells the rows, and `files` is None until they are written again.
+    If the files cannot be used, `recover` returns the rows, and `files` is None until they are written again.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class StoredRun:
         return build(longs(self.rows, "hash"), longs(self.rows, "time")) if found is None else found
 
     def _from_files(self, read: "Callable[[RunFiles], Content]") -> Content | None:
-        """None if no files can be used; the rows are then in memory."""
+        """None if the files cannot be used; the rows are then in memory."""
         if self.files is None:
             return None
         try:
@@ -110,12 +110,12 @@ class StoredRun:
 class RunFiles:
     """The two files of a run.
 
-    Their signature changes with any ordinary write to them, which is noticed unread. What changes without a write, as
-    on a failing disk, is noticed by checksums: a run is read as a whole when it is used for the first time after it was
-    written, and after each start of the executor. `checked` names the starts that have done so. It takes 40 to 80
-    ns a row (122 bytes, and 24 of the index; on a busy machine), of which 3 are for Arrow's arrays and for bounds. The
-    starts are kept in the catalog because workers take turns: if each checked for itself, a run would be read up to
-    once for each worker. How much that would cost a join was not measured.
+    Any ordinary write changes the signature, so it is noticed without reading. Checksums notice changes without a
+    write, as on a failing disk: a run is read completely on its first use after it was written, and after each start of
+    the executor. `checked` names the starts that have read it. The check takes 40 to 80 ns a row (122 bytes, and 24 of
+    the index; on a busy machine), of which 3 are for Arrow's arrays and for bounds. The catalog keeps the starts
+    because workers take turns: if each worker checked for itself, it would read the run again. How much that would cost
+    a join was not measured.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class RunFiles:
         return [f"{self.name}.{suffix}" for suffix in _SUFFIXES]
 
     def intact(self) -> bool:
-        """As far as can be told without reading."""
+        """Whether the files are unchanged, as far as their signature tells."""
         try:
             return [_signature(self.folder.status(name)) for name in self.names] == self.signature
         except OSError:
@@ -174,7 +174,7 @@ class RunFiles:
         return files
 
     def check(self, info: RunInfo) -> None:
-        """Whatever the files hold, the kernels, which do not look at bounds, can use it after this."""
+        """Raises unless the files are safe for the kernels, which do not check bounds."""
         if _START in self.checked:
             return
         contents = [self._mapped(number) for number in range(len(_SUFFIXES))]
@@ -199,12 +199,12 @@ class RunFiles:
         with self.folder.open(self.names[number]) as file:
             if _signature(os.fstat(file.fileno())) != self.signature[number]:
                 raise DamagedRunError("it was changed")
-            # By its descriptor, so that it is the file just looked at. Python's mmap would keep the descriptor open.
+            # Mapped by its descriptor, so it is the file just checked. Python's mmap would keep the descriptor open.
             return pa.memory_map(f"/dev/fd/{file.fileno()}").read_buffer()
 
 
 class _Summed:
-    """A file to write to, and the checksum of what was written."""
+    """Writes to a file, and computes the checksum of the content."""
 
     closed = False
 
@@ -234,7 +234,7 @@ def _write_index(file: _Summed, run: StoredRun) -> None:
 
 
 def _index_in(content: pa.Buffer) -> Index:
-    """A ValueError if the content is too short for what it says of itself."""
+    """Raises a ValueError if the content is shorter than its header says."""
     lengths = np.frombuffer(content, np.int64, len(_INDEX_COLUMNS))
     if lengths.min() < 0 or lengths.max() > content.size:
         raise ValueError("an index with columns of impossible lengths")

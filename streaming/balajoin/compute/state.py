@@ -1,6 +1,6 @@
-"""A node's state, but for its rows, as one type: how it is read, upgraded, checked and written.
+"""A node's state except its rows, as one type: how it is read, upgraded, checked and written.
 
-Whatever has a wrong type is refused here, so that nobody who takes a `NodeState` has to check a number again.
+Reading refuses values of a wrong type, so code that gets a `NodeState` need not check them again.
 """
 
 import re
@@ -16,13 +16,13 @@ from balajoin.core.messages import Lease
 from balajoin.core.sides import SIDES, Side
 
 HEAD = -1
-"""Under this number the state store holds a node's `NodeState`; blocks of rows have others."""
+"""The number under which the state store holds a node's `NodeState`; blocks of rows have other numbers."""
 
 _VERSION = 4
 _NAME = re.compile(r"[0-9a-f]{32}")
 
 GuestKey = tuple[int, bool]
-"""A key at a node that is not its home: its hash, and whether only a fragment's share of the build rows is meant."""
+"""A key at a node that is not its home: its hash, and whether it means only a fragment's share of the build rows."""
 
 
 @dataclass(frozen=True)
@@ -32,28 +32,28 @@ class Uncovered:
     earliest: int
     latest: int
     asked: int
-    """The batch of the last signal for them."""
+    """The batch of the last signal for these rows."""
 
     since: int
-    """The batch of the first of them."""
+    """The batch of the first of these rows."""
 
 
 @dataclass(frozen=True, order=True)
 class LastBatch:
     batch: int
     first_number: int
-    """Of the blocks that this batch brought."""
+    """The number of the first block that this batch stored."""
 
 
 @dataclass(frozen=True)
 class NodeState:
     pins: Mapping[str, Any]
-    """The settings that stored rows depend on."""
+    """The pinned settings: those that stored rows depend on."""
 
     lineage: str
     """Names the node's local folder."""
     seal: str
-    """Names this very state: a repeat of the batch, or a copy of the checkpoint, has another."""
+    """Names exactly this state: a repeat of the batch, or a copy of the checkpoint, has another seal."""
 
     watermarks: Mapping[Side, WatermarkState] = field(
         default_factory=lambda: {side: WatermarkState(BEGINNING, {}) for side in SIDES}
@@ -62,29 +62,29 @@ class NodeState:
     batch_ms: int | None = None
     next_number: int = 0
     last: LastBatch | None = LastBatch(-1, 0)
-    """None in a state of a balajoin that did not note it."""
+    """None in a state that an older balajoin wrote, which did not record it."""
     owed: int = 0
-    """Blocks of results to hand out in the next batch."""
+    """The number of blocks of results to emit in the next batch."""
 
     leases: Mapping[Lease, int] = field(default_factory=dict)
     held: Mapping[GuestKey, int] = field(default_factory=dict)
     uncovered: Mapping[GuestKey, Uncovered] = field(default_factory=dict)
     channels: Mapping[int, int] = field(default_factory=dict)
     probe_watermarks: Sequence[tuple[int, int]] = ()
-    """The batches in which the probe watermark moved on, and where to."""
+    """The batches in which the probe watermark moved, and its new value."""
     plans: Sequence[tuple[int, str]] = ()
-    """The batches in which the plan became another."""
+    """The batches in which the plan changed, and the new plan."""
 
     build_kept_from: int = BEGINNING
-    """Build rows that a probe row from this time on can match are all here."""
+    """The node still has all build rows that a probe row from this time on can match."""
     decided: Mapping[Side, int] = field(default_factory=dict)
-    """By side, the time before which it is decided of all unmatched rows that they have no match."""
+    """By side, the time before which all unmatched rows are decided."""
     overdue: Sequence[tuple[int, int]] = ()
-    """Blocks of build rows that were laid aside: the batch, and the block's number."""
+    """Blocks of build rows that are laid aside: the batch in which they came, and the block's number."""
 
     @classmethod
     def first(cls, pins: Mapping[str, Any]) -> "NodeState":
-        """Before the first batch."""
+        """The state before the first batch."""
         name = new_name()
         return cls(pins, lineage=name, seal=name)
 
@@ -121,7 +121,7 @@ class NodeState:
 
 
 def new_name() -> str:
-    """For a lineage or a seal."""
+    """A new lineage or seal."""
     return uuid4().hex
 
 
@@ -160,7 +160,7 @@ def _table(value: Any) -> dict[str, Any]:
 
 
 def _name(value: Any) -> str:
-    """Of a folder or a file: what is in there is deleted, so that it must not lead elsewhere."""
+    """Checks the name of a folder or a file: its content may be deleted, so the name must not lead elsewhere."""
     if not _NAME.fullmatch(value):
         raise ValueError("not a name that a node gives")
     return str(value)
@@ -189,7 +189,7 @@ def _guest_key(hash_: Any, fragment: Any) -> GuestKey:
 
 
 def _uncovered(earliest: Any, latest: Any, asked: Any, since: Any = None) -> Uncovered:
-    """Earlier states of the same format do not tell `since`."""
+    """Earlier states of the same format have no `since`."""
     asked = integer(asked)
     return Uncovered(integer(earliest), integer(latest), asked, asked if since is None else integer(since))
 
@@ -202,13 +202,13 @@ def _written_uncovered(rows: Uncovered) -> list[int]:
 
 
 def _from_2(content: dict[str, Any]) -> dict[str, Any]:
-    """All joins were inner joins, and nothing was known of the last batch."""
+    """All joins were inner joins, and the state did not record the last batch."""
     pins = {"join.type": "inner", **content["pins"]}
     return {**content, "pins": pins, "decided": {}, "overdue": [], "last": None, "owed": 0}
 
 
 def _from_3(content: dict[str, Any]) -> dict[str, Any]:
-    """Records did not name the plan that wrote them. Build rows were dropped as of two batches before the last."""
+    """Records did not name their plan. Build rows were dropped by the watermark of two batches before the last."""
     settled = Past(BEGINNING, content["past"]).as_of((content["last"] or (-1, 0))[0] - 2)
     uncovered = [earliest for _, _, earliest, *_ in content["guest"]["pins"]]
     return {**content, "plans": [], "build_kept_from": min([settled, *uncovered])}

@@ -1,4 +1,4 @@
-"""What a node tells of one batch. It travels with the results, as one row of its own, to the query's progress."""
+"""What a node reports of one batch. It travels with the results, as a separate row, to the query's progress."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -13,12 +13,12 @@ class NodeStatistics:
     replica_rows: int = 0
     pairs: int = 0
     alone_rows: int = 0
-    """Results that are one row: without a match, or, in a left_semi join, with one."""
+    """Results made of one row: a row without a match, or, in a left_semi join, a row with one."""
     waiting_rows: int = 0
-    """Rows that have met no match so far, and may yet."""
+    """Rows that have met no match so far, but still may."""
     late_rows: int = 0
     late_build_rows: int = 0
-    """Of `late_rows`."""
+    """The build rows among `late_rows`."""
 
     stored_rows: int = 0
     stored_bytes: int = 0
@@ -27,13 +27,13 @@ class NodeStatistics:
     forwarded_rows: int = 0
     replica_bytes: int = 0
     repeated_signals: int = 0
-    """For build rows that should have come by now."""
+    """Signals that ask again for build rows which should have come by now."""
 
     signal_bytes: int = 0
-    """Of the repeated ones."""
+    """Bytes of the repeated signals."""
 
     pull_waits: list[int] = field(default_factory=list)
-    """At index *b*, of how many keys probe rows waited *b* batches for the build rows that have come now."""
+    """At index *b*, the number of keys whose probe rows waited *b* batches for build rows that came in this batch."""
 
     leases: int = 0
     pins: int = 0

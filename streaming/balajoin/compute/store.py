@@ -1,10 +1,10 @@
-"""The block store of one node: what it holds of both streams, durable in Spark's state, looked up in local runs.
+"""The block store of one node: rows of both streams, durable in Spark's state and looked up in local runs.
 
-The state store gets each block once, under a running number, and loses it when it expires: a batch writes what it
-brought and nothing else. For look-ups, blocks of the same shelf and time slice are merged, in tiers, into few runs;
-that happens in the executor-local folder only and can be done again from the state store at any time. Runs are written
-as soon as they are merged, so that a rebuild needs the same memory however large the state is. Without a folder, or on
-a full disk, they stay in memory.
+Each block is written once to the state store, under a running number, and removed when it expires: a batch writes only
+its own rows. For look-ups, blocks of the same shelf and time slice are merged, in tiers, into few runs. Runs are only
+in the executor's local folder and can be rebuilt from the state store at any time. A merged run is written at once, so
+that a rebuild needs the same memory however large the state is. Without a folder, or on a full disk, runs stay in
+memory.
 """
 
 import json
@@ -28,24 +28,24 @@ from balajoin.errors import StateError
 
 _log = logging.getLogger(__name__)
 
-# A tier holds runs within this factor of each other in size; that many of them become one of the next tier. So a row is
-# merged log_8(rows) times, in local files, and a look-up meets at most 7 runs a tier.
+# The sizes of a tier's runs differ by less than this factor, and this many runs are merged into one of the next tier.
+# So a row is merged log_8(rows) times, in local files, and a look-up searches at most 7 runs a tier.
 _FANOUT = 8
 # Taking blocks over was 0.7 of the 1.7 s of a node with 275k rows. LZ4 halves their bytes for 0.03 µs of CPU a row.
 _COMPRESSION: Compression = "lz4"
-_TAG_BYTES = 8  # the shelf; as many as keep the block behind it aligned
-# A batch that spans many slices, as in a catch-up, is stored by wider ones: its blocks shall not become tiny.
+_TAG_BYTES = 8  # the shelf's number, padded so that the block behind it is aligned
+# A batch that spans many slices, as in a catch-up, is stored in wider ones, so that its blocks do not become tiny.
 _MAX_SLICES_A_PIECE = 16
 # Merging beyond this would pause a batch for longer than the look-ups it saves.
 _MAX_MERGED_BYTES = 256 << 20
-# A rebuild holds this much in memory before it writes: blocks may be tiny, and a file for each would be slow. It is
-# small enough that eight of the runs it writes still merge.
+# A rebuild collects this much in memory before it writes: blocks may be tiny, and a file for each would be slow. The
+# limit is small enough that eight of the runs it writes can still be merged.
 _REBUILT_AT_ONCE_BYTES = 16 << 20
 _CATALOG_VERSION = 2
 
 
 class Durable(Protocol):
-    """Where blocks survive a crash: a map from running number to bytes. `items` are those with numbers from 0 on."""
+    """A map from running number to bytes that survives a crash. `items` has the entries with numbers from 0 on."""
 
     def get(self, number: int) -> bytes | None: ...
     def put(self, number: int, block: bytes) -> None: ...
@@ -77,7 +77,7 @@ class BlockStore:
     # --- opening: the local catalog if it belongs to this very state, otherwise the state store -----------------------
 
     def open(self, next_number: int, seal: str) -> None:
-        """Restores the runs of the state sealed as `seal`, and clears the folder of whatever they do not use."""
+        """Restores the runs of the state sealed as `seal`, and removes all other files from the folder."""
         self.next_number = next_number
         catalog = self._read_catalog(seal)
         if catalog is None:
@@ -111,7 +111,7 @@ class BlockStore:
         new: list[StoredRun] = []
         size = 0
         for number, block in self._durable.items():
-            if number >= self.next_number:  # its number would be given to another block
+            if number >= self.next_number:  # another block would get the same number
                 raise _damaged(f"block {number} has a number that was not given yet")
             self._lost.rebuilt_blocks += 1
             rows, shelf = with_shelf(block)
@@ -125,7 +125,7 @@ class BlockStore:
         self._put_away(new, seal)
 
     def _put_away(self, new: Sequence[StoredRun], seal: str) -> None:
-        """Writes these runs, as one for each shelf and slice, and merges what is written."""
+        """Writes these runs, as one for each shelf and slice, and merges written runs."""
         alike: dict[tuple[Shelf, int], list[StoredRun]] = {}
         for run in new:
             alike.setdefault((run.info.shelf, run.info.slice), []).append(run)
@@ -150,14 +150,14 @@ class BlockStore:
     # --- a batch -----------------------------------------------------------------------------------------------------
 
     def add(self, shelf: Shelf, rows: pa.Table) -> None:
-        """Stores a single-chunk table; afterwards look-ups find it."""
+        """Stores a single-chunk table. Look-ups find its rows from now on."""
         for single in sliced(rows, self._slice_us):
             self._durable.put(self.next_number, tagged(shelf, single))
             self._runs.append(self._run(shelf, (self.next_number,), single))
             self.next_number += 1
 
     def lay_aside(self, shelf: Shelf, rows: pa.Table) -> int:
-        """Stores a single-chunk table where no look-up finds it; the number takes it back."""
+        """Stores a single-chunk table where no look-up finds it. Returns its number, for `take_back`."""
         self._durable.put(self.next_number, tagged(shelf, rows))
         self.next_number += 1
         return self.next_number - 1
@@ -182,7 +182,7 @@ class BlockStore:
                     yield concat([run.rows.take(pa.array(found))])
 
     def expire(self, shelf: Shelf, before: int, spared: int | None = None) -> int:
-        """Drops the runs all of whose rows are older than `before`; returns their number of rows.
+        """Drops runs whose rows are all older than `before`. Returns the number of dropped rows.
 
         Blocks numbered from `spared` on stay, however old.
         """
@@ -200,9 +200,9 @@ class BlockStore:
         return sum(run.info.rows for run in expired)
 
     def close(self, seal: str) -> None:
-        """Makes the runs findable for the batch that will read the state sealed as `seal`.
+        """Writes a catalog of the runs, for the batch that will read the state sealed as `seal`.
 
-        Nothing here has to succeed: a full disk costs the next batch a rebuild.
+        This may fail without harm: after a full disk the next batch rebuilds the runs.
         """
         self._merge()
         self._runs = [run if run.files else self._written(run) for run in self._runs]
@@ -232,7 +232,7 @@ class BlockStore:
 
     @property
     def rebuilt_blocks(self) -> int:
-        """Blocks that were read from the state store, because the local folder did not have them."""
+        """The number of blocks read from the state store because the local folder did not have them."""
         return self._lost.rebuilt_blocks
 
     @property
@@ -268,7 +268,7 @@ class BlockStore:
 
 
 class _LostRuns:
-    """Reads runs from the state store. Apart from the store, so that runs do not keep a closed store alive."""
+    """Reads runs from the state store. It is its own class, so that runs do not keep a closed `BlockStore` alive."""
 
     def __init__(self, durable: Durable) -> None:
         self._durable = durable
@@ -295,7 +295,7 @@ class _Merge:
 
 
 def merges(runs: Iterable[StoredRun]) -> Iterator[tuple[StoredRun, ...]]:
-    """Which runs to merge, each group into one: as if tier after tier was, but no row is written more than once."""
+    """Groups of runs to merge into one: the result of merging tier after tier, but each row is written only once."""
     alike: dict[tuple[Shelf, int], list[_Merge]] = {}
     for run in runs:
         single = _Merge((run,), run.info.rows, run.info.bytes)
@@ -317,7 +317,7 @@ def _tiers(planned: Iterable[_Merge]) -> Iterable[list[_Merge]]:
 
 
 def _mergeable(alike: Sequence[_Merge]) -> Iterator[list[_Merge]]:
-    """Groups of a tier that are worth merging and not too large to."""
+    """Groups of a tier that are worth merging and not too large for it."""
     together: list[_Merge] = []
     size = 0
     for merge in alike:

@@ -1,10 +1,10 @@
-"""Rows that have met no match so far, in types of joins that ask for it: until they meet one, or are sure to have none.
+"""Rows that have met no match so far, for join types that need to know: until they meet one, or surely have none.
 
-A row that has no match when it comes goes to its side's `unmatched` shelf. When it meets one later, a mark with its
-place goes to the `met` shelf: what is stored is never written again. Once the watermark has passed the last time at
-which a match could come, an unmatched row without a mark is *decided* to be alone, and meets nobody any more.
+A row that has no match when it comes goes to its side's `unmatched` shelf. When it meets a match later, a mark with its
+position goes to the `met` shelf, because stored rows are never rewritten. Once the watermark has passed the last time
+at which a match could come, an unmatched row without a mark is *decided* to be alone: it is joined with nothing more.
 
-Build rows are decided by their home. A guest that finds a match for a replica reports it there: see `marks`.
+The home of a build row decides it. A guest that finds a match for a replica reports that to the home: see `marks`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ from balajoin.core.sides import Shelf, Side
 Numbers = NDArray[np.signedinteger]
 Mask = NDArray[np.bool_]
 Held = Callable[[pa.Table], Mask]
-"""Which rows are held back from being decided."""
+"""Tells which rows must not be decided yet."""
 
 _UNMATCHED: Mapping[Side, Shelf] = {"probe": "unmatched_probe", "build": "unmatched_build"}
 _MET: Mapping[Side, Shelf] = {"probe": "met_probe", "build": "met_build"}
@@ -38,7 +38,7 @@ class Unmatched:
         self._new_marks: list[pa.Table] = []
 
     def meet(self, rows: pa.Table, numbers: Numbers) -> Numbers:
-        """Marks these rows of a table. Returns the numbers of those that had none, each once."""
+        """Marks these rows of a table. Returns the numbers of those that had no mark, each once."""
         distinct = np.unique(numbers)
         first: Numbers = distinct[~self.have_met(rows, distinct)]
         if len(first):
@@ -61,7 +61,7 @@ class Unmatched:
         return open_
 
     def decide(self, edge: int, was_held: Held, is_held: Held) -> Iterator[pa.Table]:
-        """Rows older than `edge` that are alone for good, each once."""
+        """Yields each row older than `edge` that is now decided to be alone, once."""
         for run in self._store.runs(self.shelf, BEGINNING, edge - 1):
             times = longs(run.rows, "time")
             due = (times < edge) & ((times >= self.decided_below) | was_held(run.rows)) & ~is_held(run.rows)
@@ -70,7 +70,7 @@ class Unmatched:
         self.decided_below = max(self.decided_below, edge)
 
     def alone(self, rows: pa.Table, among: Mask | None = None) -> Iterator[pa.Table]:
-        """Those of the rows that have met nobody."""
+        """Those of the rows that have met no match."""
         numbers = np.arange(rows.num_rows) if among is None else np.flatnonzero(among)
         left = numbers[~self.have_met(rows, numbers)]
         if len(left):
@@ -88,7 +88,7 @@ class Unmatched:
 
     @property
     def undecided_rows(self) -> int:
-        """And some that share a run with them."""
+        """The number of undecided rows, and of rows that share a run with them."""
         return sum(run.info.rows for run in self._store.runs(self.shelf, self.decided_below, 1 << 62))
 
 
@@ -97,19 +97,19 @@ def none_held(rows: pa.Table) -> Mask:
 
 
 def some_rows(rows: pa.Table, which: Mask) -> Sequence[pa.Table]:
-    """These of the rows as one single-chunk table, or none if there are none."""
+    """The selected rows as one single-chunk table; no table if none is selected."""
     if which.all():
         return [rows]
     return [concat([rows.filter(pa.array(which))])] if which.any() else []
 
 
 def marks(rows: pa.Table, numbers: Numbers) -> pa.Table:
-    """Who these rows are, without key and value."""
+    """Marks for these rows: what identifies them, without key and value."""
     columns = [pa.array(longs(rows, name)[numbers]) for name in ("hash", "time", "partition", "offset")]
     nothing = pa.array([b""] * len(numbers), pa.binary())
     return pa.Table.from_arrays([*columns, nothing, nothing], schema=ROWS)
 
 
 def positions(rows: pa.Table) -> NDArray[np.int64]:
-    """Partition and offset as one number: who a row is."""
+    """Partition and offset as one number, which identifies a row."""
     return longs(rows, "partition").astype(np.int64) << 48 | longs(rows, "offset")

@@ -1,7 +1,7 @@
 """Delivers signals within the batch that publishes them: routers tell a home node where on the control topic they are.
 
-All routers of a batch are done before its nodes begin. Spark hands the topic's records to the nodes too, but only in
-the next batch: there they are repetitions. So build rows are pulled a batch sooner.
+All routers of a batch are done before its nodes begin. Spark hands the topic's records to the nodes only in the next
+batch, where they are repetitions. So announcements let a home ship build rows one batch sooner.
 """
 
 import json
@@ -19,7 +19,7 @@ from balajoin.kafka.clients import OptionPairs
 from balajoin.kafka.producer import PartitionOffset
 
 ANNOUNCED = "announced"
-"""The section of such a row; its block holds the places."""
+"""The section of a row that tells a home where its signals are; the row's block holds the places."""
 
 _PATIENCE_S = 30.0
 _AT_ONCE = 1000
@@ -36,7 +36,7 @@ def announced_places(block: bytes) -> list[PartitionOffset]:
 def announced_signals(
     options: OptionPairs, topic: str, places: Sequence[PartitionOffset], stamp: Stamp
 ) -> Iterator[Signal]:
-    """Raises where one cannot be read: whether a batch takes it must not depend on chance."""
+    """Raises if a signal cannot be read: whether a batch takes it must not depend on chance."""
     for value in _read(options, topic, places) if places else ():
         try:
             sent, signal = read_signal(value.decode("utf-8", "replace"))
@@ -49,7 +49,7 @@ def announced_signals(
 
 
 def _read(options: OptionPairs, topic: str, places: Sequence[PartitionOffset]) -> Iterator[bytes]:
-    # Anybody's open transaction would hide from readers of committed records what was just written.
+    # Any open transaction on the topic would hide the new signals from a reader of committed records.
     consumer = clients.shared_consumer(options, group="balajoin-signals", uncommitted=True)
     wanted = set(places)
     first = {partition: min(o for p, o in wanted if p == partition) for partition, _ in wanted}
@@ -64,7 +64,7 @@ def _read(options: OptionPairs, topic: str, places: Sequence[PartitionOffset]) -
                 if error is None and place in wanted:
                     wanted.remove(place)
                     yield message.value() or b""
-                # A group is only a name here, and what can be mended is tried again until then.
+                # The group is only a name here. The client retries other errors until the deadline, if it can.
                 elif error is not None and error.code() != ClientError.GROUP_AUTHORIZATION_FAILED:
                     reason = error.str()
     finally:

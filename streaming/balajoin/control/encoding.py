@@ -1,8 +1,8 @@
-"""What travels on the control and the replica topic: signals and shipments, versioned, checked, and never code.
+"""The records of the control and the replica topic: signals and shipments, versioned, checked, and never code.
 
-A record counts only for the join that wrote it, and only in a later batch: what another checkpoint left on the topics,
-or a time line that was given up when an older copy of the checkpoint was restored, is nobody's. Where a batch was
-begun under one plan and finished under another, only what the second one wrote counts.
+A record counts only for the join that wrote it, and only in a later batch. Nodes ignore records of another checkpoint,
+and of a time line that ended when an older copy of the checkpoint was restored. If a batch was begun under one plan and
+finished under another, only records of the second plan count.
 """
 
 import json
@@ -31,9 +31,9 @@ _WITHOUT_PLAN = 1
 """The version whose records do not name the plan."""
 
 HEADER = "balajoin"
-"""A shipment's own header, in JSON: `kcat -f '%h'` shows it."""
+"""The Kafka header that describes a shipment, in JSON: `kcat -f '%h'` shows it."""
 
-# Kafka's brokers take a megabyte by default; the block's rows are compressed on top.
+# Kafka's brokers take records up to a megabyte by default. Compression then makes the rows smaller still.
 _MAX_PART_BYTES = 768 << 10
 _MET = "met"
 
@@ -54,7 +54,7 @@ def signal_record(stamp: Stamp, home: int, signal: Signal) -> Record:
 
 
 def read_control(text: str | None) -> tuple[Stamp, Signal | Tick]:
-    """A record of the control topic."""
+    """Reads a record of the control topic."""
     content = _object(text)
     return _stamp(content), _tick(content) if "tick_ms" in content else _signal(content)
 
@@ -94,7 +94,7 @@ def shipment_records(stamp: Stamp, shipment: Shipment) -> Iterator[Record]:
 
 
 def read_replica(header: str | None, block: bytes | None) -> tuple[Stamp, Part | Report]:
-    """A record of the replica topic."""
+    """Reads a record of the replica topic."""
     content = _object(header)
     return _stamp(content), _report(content, block) if content.get("kind") == _MET else _part(content, block)
 
@@ -142,12 +142,12 @@ def _report(content: dict[str, Any], block: bytes | None) -> Report:
 
 
 def tick_record(stamp: Stamp, now_ms: int) -> Record:
-    """To all nodes: nothing has happened, and time goes on."""
+    """Tells all nodes that no records have come, and the time."""
     return Record(None, _json({**_stamped(stamp), "tick_ms": now_ms}), ())
 
 
 def wake_up_record() -> Record:
-    """Nobody's tick: a node that reads it does what it has to do anyway, and skips it."""
+    """A tick of no join: it makes Spark run a batch, and nodes skip the tick itself."""
     return tick_record(Stamp("", 0), 0)
 
 
@@ -195,7 +195,7 @@ def _stamp(content: dict[str, Any]) -> Stamp:
 
 def _text(content: dict[str, Any], name: str) -> str:
     text: str = _of(content, name, str)
-    if any("\ud800" <= character <= "\udfff" for character in text):  # JSON can write them, nothing else can
+    if any("\ud800" <= character <= "\udfff" for character in text):  # JSON can hold surrogates, UTF-8 cannot
         raise ForeignRecordError(f"{name} is not text")
     return text
 

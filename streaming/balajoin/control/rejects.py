@@ -1,7 +1,7 @@
-"""Records that could not take part, dead letters and late rows, each with an id, where it came from, and why.
+"""Dead letters and late rows as records: each has an id, the place it came from, and the reason.
 
 A repeated batch publishes its records again, with the same ids. The side is part of an id, because a topic that is
-joined with itself gives each of its records twice.
+joined with itself brings each record twice.
 """
 
 import base64
@@ -36,7 +36,7 @@ def _id_whence_and_why(side: Side, topic: str, row: Mapping[str, Any], reason: s
 
 
 def _bytes(written: str | None) -> bytes | None:
-    """Spark writes bytes in base 64 into JSON, and leaves out what is null."""
+    """Spark's JSON holds bytes in base64, and leaves out nulls."""
     return None if written is None else base64.b64decode(written)
 
 
@@ -53,7 +53,7 @@ def _reasons(row: Mapping[str, Any], ahead_us: int | None, max_ahead_ms: int) ->
 
 
 def dead_letters(side: Side, topic: str, rows: pa.Table | pa.RecordBatch, max_ahead_ms: int) -> Iterator[Record]:
-    """The original records, with their headers, from the edge's rows that carry them."""
+    """The original records, with their headers, from those rows of the edge that hold one."""
     for row in rows.to_pylist():
         original = json.loads(row["dead"])
         reason = "; ".join(_reasons(row, original.get(AHEAD), max_ahead_ms))
@@ -63,7 +63,7 @@ def dead_letters(side: Side, topic: str, rows: pa.Table | pa.RecordBatch, max_ah
 
 
 def count_ahead(rows: pa.Table | pa.RecordBatch) -> int:
-    """How many of the dead came from too far in the future. They say so first."""
+    """The number of dead records whose time is too far in the future. Their JSON begins with `ahead`."""
     return pc.sum(pc.starts_with(rows.column("dead"), f'{{"{AHEAD}":')).as_py() or 0
 
 

@@ -16,7 +16,7 @@ from balajoin.spark.schemas import spark_schema
 
 
 def signals(spark: SparkSession, topic: str, kafka: Kafka, nodes: int, begin: str) -> DataFrame:
-    """To the home of each signal's key; ticks to every node."""
+    """Addresses each signal to the home of its key, and ticks to every node."""
     text = _text(F.col("value"))
     records = _records(spark, topic, kafka, begin)
     home = F.array(F.get_json_object(text, "$.home"))
@@ -27,19 +27,19 @@ def signals(spark: SparkSession, topic: str, kafka: Kafka, nodes: int, begin: st
 
 
 def replicas(spark: SparkSession, topic: str, kafka: Kafka, nodes: int, begin: str) -> DataFrame:
-    """To the node that each shipment is for."""
+    """Addresses each shipment to its node."""
     header = _text(F.expr(f"get(filter(headers, header -> header.key = '{HEADER}'), 0).value"))
     records = _records(spark, topic, kafka, begin)
     return _addressed(records, "replica", header, F.get_json_object(header, "$.node"), nodes)
 
 
 def _text(written: Column) -> Column:
-    """Python's Arrow would end the query at the first byte that is no text."""
+    """Replaces bytes that are no text: Arrow in Python would end the query at the first of them."""
     return F.make_valid_utf8(written.cast("string"))
 
 
 def _records(spark: SparkSession, topic: str, kafka: Kafka, begin: str) -> DataFrame:
-    """Without a rate limit: what a batch publishes must be there for the next one, as a whole."""
+    """Reads without a rate limit: the next batch must get all that a batch publishes."""
     return intake.records(spark, topic, kafka, starting_offsets=begin)
 
 

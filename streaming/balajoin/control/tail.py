@@ -1,4 +1,4 @@
-"""`balajoin control tail`: the control and the replica topic, a line a record."""
+"""`balajoin control tail`: shows the control and the replica topic, one line for each record."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 def tail(kafka: Kafka, control: str, replicas: str, lines: int, follow: bool) -> Iterator[str]:
-    """The last `lines` records of both topics together, oldest first; then, to `follow`, whatever comes."""
+    """The last `lines` records of both topics together, oldest first; with `follow`, then each new record."""
     partitions = partition_counts(kafka, (control, replicas))
     consumer = clients.consumer(librdkafka_options(kafka), group="balajoin-control-tail", tells_ends=True)
     describe: dict[str, Callable[[Any], str]] = {control: describe_signal, replicas: describe_part}
@@ -42,7 +42,7 @@ def tail(kafka: Kafka, control: str, replicas: str, lines: int, follow: bool) ->
 
 
 def _assign_last(consumer: Consumer, partitions: dict[str, int], lines: int) -> dict[tuple[str, int], int]:
-    """Goes back far enough in every partition; returns where those end that have records to read."""
+    """Goes back far enough in every partition. Returns the end of each partition that has records to read."""
     starts, ends = [], {}
     for topic, count in partitions.items():
         for partition in range(count):
@@ -66,13 +66,13 @@ def _read(consumer: Consumer, ends: dict[tuple[str, int], int]) -> Iterator[Any]
 
 
 def _polled(consumer: Consumer, most: int) -> Iterator[Any]:
-    """Records, and notices that a partition's end was reached: its last offset need not be a record."""
+    """Records, and notices that a partition's end was reached, because its last offset need not be a record."""
     messages: list[Any] = consumer.consume(most, timeout=0.5)
     for message in messages:
         error = message.error()
         if error is None or error.code() == ClientError._PARTITION_EOF:
             yield message
-        elif error.code() != ClientError.GROUP_AUTHORIZATION_FAILED:  # of a group that is only a name here
+        elif error.code() != ClientError.GROUP_AUTHORIZATION_FAILED:  # the group is only a name here
             raise KafkaException(error)
 
 
@@ -85,7 +85,7 @@ def _line(message: Any, describe: dict[str, Callable[[Any], str]]) -> str:
 
 
 def _moment(since_epoch_us: int, precision: str) -> str:
-    """Anyone may have written it, so it may be a time that no calendar has."""
+    """Shows a time. Anyone may have written it, so it may be outside every calendar."""
     try:
         moment = _EPOCH + timedelta(microseconds=since_epoch_us)
     except OverflowError:
@@ -94,7 +94,7 @@ def _moment(since_epoch_us: int, precision: str) -> str:
 
 
 def _shown(text: str) -> str:
-    """Anyone may have written it, and terminals obey what they are shown."""
+    """Replaces control characters: anyone may have written them, and terminals obey them."""
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 

@@ -31,9 +31,9 @@ def blocks(
 
 
 def _coalesced(records: DataFrame) -> DataFrame:
-    """On one machine a task reads several partitions, so that there is one for each core: a task for each partition
-    took 20 ms of CPU time even where it had nothing to read. On a cluster the number of cores changes, and a task for
-    each partition lets all of them work.
+    """On one machine there is one reading task for each core, and it reads several partitions: a task for each
+    partition took 20 ms of CPU time even with nothing to read. On a cluster the number of cores changes, and a task for
+    each partition lets all cores work.
     """
     master = records.sparkSession.sparkContext.master or ""
     return records.coalesce(cores()) if is_local(master) else records

@@ -24,7 +24,7 @@ _LONGEST_MS, _SHORTEST_MS = 10_000, 500
 
 
 def keep_time(spark: SparkSession, settings: JoinSettings, publisher: Publisher) -> None:
-    """Registers the ticks of the query that reads this control topic, whenever that is started in this session."""
+    """Registers ticks for the query that reads this control topic, whenever the query starts in this session."""
     interval_ms = min(_LONGEST_MS, max(_SHORTEST_MS, settings.idle_after_ms // 4))
     spark.conf.set(_IDLE_EVENTS, interval_ms)
     if spark not in _tickers:

@@ -1,9 +1,9 @@
 """The operators' figures of each batch, in the query's progress: Spark carries them to the driver with the batch.
 
-`values` gives, under PACKED of each stream, the `rows` that entered, the `dead` ones that did not, and how many of
-these were `ahead` of time; under SOURCES, what routers sent: `rows_j` to node j, `probe_bytes` and `build_bytes` to
-other nodes than the source's own, and `source_i`, source i's `SourceStatistics` in JSON; under NODES, `node_j`,
-node j's `NodeStatistics`. A value is null or missing where an operator had nothing to do.
+`values` gives, under PACKED of each stream, the `rows` that entered, the `dead` records, and how many of these were too
+far `ahead` in time; under SOURCES, what routers sent: `rows_j` to node j, `probe_bytes` and `build_bytes` to other
+nodes than the source's own, and `source_i`, source i's `SourceStatistics` in JSON; under NODES, `node_j`, node j's
+`NodeStatistics`. A value is null or missing where an operator had nothing to do.
 """
 
 import json

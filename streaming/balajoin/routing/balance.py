@@ -1,20 +1,21 @@
-"""The paper's Algorithm 2, BalancedPartition: skewed rows of a source go to few nodes a key, but load all nodes evenly.
+"""The paper's Algorithm 2, BalancedPartition: each skewed key of a source uses few nodes, but all nodes get equal load.
 
-Three places where the paper leaves a choice, contradicts itself, or its letter breaks its Theorem 1:
+In three places the paper leaves a choice, contradicts itself, or breaks its own Theorem 1 if taken literally:
 
-- *The least loaded node of U(x), where several are equal*: the node last used if it is one of them, else the first in
-  sequence order. Were it always the first, two equal nodes would take turns for ever while a third stays empty: the
-  least loaded is then never the last used, and U(x) never grows.
-- *UpdateU where U(x) is all nodes already*: by the letter the row goes to the last node of the sequence, whatever its
+- *Several nodes of U(x) are least loaded*: the row goes to the node last used if it is one of them, else to the first
+  in sequence order. If it always went to the first, two equal nodes would take turns for ever while a third stays
+  empty: the least loaded node would never be the last used one, and U(x) would never grow.
+- *UpdateU when U(x) already has all nodes*: literally, the row goes to the last node of the sequence, whatever its
   load. Here it stays with the least loaded node, which is the one last used.
-- *When U(x) grows*: by the pseudocode only where the least loaded node of U(x) is the one last used. The paper's prose
-  lets U(x) also grow where another node is less loaded, but would still leave B above ε. Here it is the pseudocode:
-  the proof below needs no more, and each node of U(x) costs a copy of the key's build rows. Of 40 keys with Zipf(1.25),
-  a skewed key has 4.9 of 16 nodes at ε = 0.2, by the prose 6.4 (of 8 nodes 3.1 and 3.4), and B is within ε by both.
+- *When U(x) grows*: by the pseudocode, only if the least loaded node of U(x) is the one last used. By the paper's
+  prose, also if another node is less loaded but would still leave B above ε. This module follows the pseudocode: the
+  proof below needs no more, and each node of U(x) costs a copy of the key's build rows. Of 40 keys with Zipf(1.25), a
+  skewed key has 4.9 of 16 nodes at ε = 0.2, by the prose 6.4 (of 8 nodes 3.1 and 3.4), and B is within ε by both.
 
-With these, after every row `least >= (1 - ε) * (most - extensions)`, where `extensions` is how often any U(x) grew: a
-row leaves B within ε; or extends a U(x); or goes to a node below another's load, and so does not raise `most`. That is
-B <= ε + (1 - ε) * extensions / most, per source, and summed up for all: Theorem 1 with the cost of beginnings.
+With these choices, after every row `least >= (1 - ε) * (most - extensions)`, where `extensions` is how often any U(x)
+grew: a row leaves B within ε; or extends a U(x); or goes to a node with less load than another, and so does not raise
+`most`. Hence B <= ε + (1 - ε) * extensions / most, for each source and for the sum of all sources: Theorem 1 with the
+cost of the first rows.
 """
 
 from dataclasses import dataclass, field
@@ -32,15 +33,15 @@ from balajoin.routing.sequence import Sequences, extend, extend_to
 # Rows of `cells`, by entry: |U(x)|, the node last used, whether this call placed a row of the key.
 _SIZE, _LAST, _USED = 2, 3, 4
 _ROWS = 5
-# Of `extremes`: the largest and the smallest load, how many nodes have the smallest, a load that all others reach; and
-# how many entries there are.
+# Positions in `extremes`: the largest and the smallest load, the number of nodes with the smallest, a load that all
+# other nodes reach, and the number of entries.
 _MOST, _LEAST, _AT_LEAST, _OTHERS, _ENTRIES = 0, 1, 2, 3, 4
 _BEYOND = 1 << 62
 
 
 @inlined
 def entry_of(slots: Slots, cells: Ints, extremes: Ints, hash_: int, mixed: np.uint64) -> int:
-    """The key's entry, made if there is none; -1 where there is no room. `mixed` is `mix(hash_, 0)`."""
+    """The key's entry, made if there is none; -1 if there is no room. `mixed` is `mix(hash_, 0)`."""
     slot = slot_of(slots, cells, hash_, mixed)
     entry = int(slots[slot])
     if entry == EMPTY:
@@ -58,8 +59,8 @@ def entry_of(slots: Slots, cells: Ints, extremes: Ints, hash_: int, mixed: np.ui
 def place(cells: Ints, sequences: Sequences, loads: Ints, extremes: Ints, entry: int, balance: float) -> int:
     """The node for the next row of the key at `entry`.
 
-    Nearly every row stays with the node last used, which is not the least loaded: that is decided here, inline. (A
-    call of the whole took 36 ns a row, this takes 21.)
+    Nearly every row stays with the node last used, which is not the least loaded. This case is decided here, inline: 21
+    ns a row. To call `_place` for every row took 36 ns.
     """
     node = int(cells[_LAST, entry])
     load = loads[node] + 1
@@ -103,7 +104,7 @@ def _update_u(cells: Ints, sequences: Sequences, entry: int) -> int:
 
 @kernel
 def _balance_factor_with(loads: Ints, extremes: Ints, node: int) -> float:
-    """What B would be with one row more on the node."""
+    """B with one more row on the node."""
     most = max(extremes[_MOST], loads[node] + 1)
     least = extremes[_LEAST]
     if loads[node] == least and extremes[_AT_LEAST] == 1:
@@ -137,7 +138,7 @@ def _load(loads: Ints, extremes: Ints, node: int) -> None:
 
 @kernel
 def _find_least(loads: Ints, extremes: Ints) -> None:
-    """Only when the last of the least loaded nodes draws level with others."""
+    """Called only when the last of the least loaded nodes gets as many rows as others have."""
     least, others, at_least = loads[0], _BEYOND, 0
     for load in loads:
         if load < least:
@@ -213,7 +214,7 @@ class BalancedPartition:
     def assign(
         self, hashes: Ints, skewed: NDArray[np.bool_]
     ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
-        """Targets, entries and keys of an assignment: skewed rows by Algorithm 2, others home."""
+        """Targets, entries and keys of an assignment: skewed rows go by Algorithm 2, others to their home."""
         if skewed.shape != hashes.shape or skewed.dtype != np.bool_:
             raise TypeError(f"skewed must be one bool for each of {len(hashes)} rows")
         targets, entries = np.empty(len(hashes), np.int32), np.empty(len(hashes), np.int32)
@@ -227,7 +228,7 @@ class BalancedPartition:
         return self.slots, self.cells, self.sequences, self.loads, self.extremes
 
     def used_keys(self, entries: NDArray[np.int32]) -> tuple[NDArray[np.int32], Ints]:
-        """The keys placed since this was last asked, and `entries`, of rows placed since, as indexes into them."""
+        """`entries`, of rows placed since the last call, as indexes into the keys placed since then; and these keys."""
         used = self.cells[_USED, : self.extremes[_ENTRIES]] == 1
         self.cells[_USED] = 0
         if not used.all():
@@ -245,7 +246,7 @@ class BalancedPartition:
         return self.cells[HASH, : self.extremes[_ENTRIES]]
 
     def nodes_of(self, hash_: int) -> tuple[int, ...]:
-        """U(x), home first; empty where the key has none."""
+        """U(x), home first; empty if the key has none."""
         entry = find(self.slots, self.cells, hash_)
         return () if entry == EMPTY else tuple(self.sequences[entry, : self.cells[_SIZE, entry]].tolist())
 
@@ -253,7 +254,7 @@ class BalancedPartition:
         self._set_loads(self.loads >> min(times, 63))
 
     def keep(self, kept: NDArray[np.bool_]) -> None:
-        """Forgets U(x) of all keys but these; one that is skewed again begins at its home."""
+        """Forgets U(x) of all other keys. A forgotten key that is skewed again begins at its home."""
         self._enter(self.cells[:, : len(kept)][:, kept])
 
     def state(self) -> dict[str, Any]:
@@ -261,9 +262,9 @@ class BalancedPartition:
         return {"loads": self.loads, "sets": self.cells[[HASH, _SIZE, _LAST], :size]}
 
     def load_state(self, state: dict[str, Any], only: Ints | None = None) -> None:
-        """Takes over the loads, and U(x) of all keys or of these only, as far as there is room.
+        """Restores the loads, and U(x) of all keys or of those in `only`, as far as there is room.
 
-        Of another number of nodes, nothing: loads begin at zero, and every key at its home.
+        A state for another number of nodes is ignored: loads begin at zero, and every key at its home.
         """
         loads, sets = numbers(state["loads"], None), numbers(state["sets"], 3, None)
         if len(loads) != self.nodes:

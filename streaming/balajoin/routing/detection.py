@@ -1,4 +1,4 @@
-"""Which rows are skewed: by keys that are given, or by a sketch of the rows so far."""
+"""Decides which rows are skewed: those of given keys, or those that a sketch of the rows so far finds."""
 
 from typing import Any, Protocol
 
@@ -117,7 +117,7 @@ class GivenKeys:
 def _number_kernel(
     slots: Slots, cells: Ints, hashes: Ints, skewed: NDArray[np.bool_], entries: NDArray[np.int32]
 ) -> int:
-    """How many keys there are, or -1 where there is no room for all."""
+    """The number of keys, or -1 if there is no room for all."""
     numbered = 0
     for i in range(len(hashes)):
         entries[i] = EMPTY

@@ -1,4 +1,4 @@
-"""When counts halve: streams never end, and what was hot yesterday should not count for ever."""
+"""Decides when counts halve: streams never end, and a key that was hot yesterday should not count for ever."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ class HalfLife:
         self._since_ms: int | None = None if state is None else integer_or_none(state["since_ms"])
 
     def halvings(self, now_ms: int) -> int:
-        """How many whole half-lives passed since those already told. A clock set back counts anew."""
+        """How many whole half-lives have passed since those of earlier calls. A clock set back starts anew."""
         if self._since_ms is None or now_ms < self._since_ms:
             self._since_ms = now_ms
         passed = (now_ms - self._since_ms) // self._half_life_ms

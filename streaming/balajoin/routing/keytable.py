@@ -1,13 +1,13 @@
 """A hash table in two plain arrays: from a key's hash to its position, for kernels that look up every row.
 
-`slots` holds positions or -1, with linear probing; row `HASH` of `cells` holds the key's hash at each position, row
-`PLACE` its slot, and further rows are the caller's. Nearly all slots stay empty: look-up of a key that is not there
-then reads one, and a removal moves no other. A sketch of uniform keys, with a look-up and a removal each row, takes
-29 ns a row with 4 slots a key, 19 with 8 and 16 with 16: the difference is mispredicted branches.
+`slots` holds positions or -1, with linear probing. At each position, row `HASH` of `cells` holds the key's hash and row
+`PLACE` its slot; further rows belong to the caller. Nearly all slots stay empty: then a look-up of a missing key reads
+one slot, and a removal moves no other key. A sketch of uniform keys, with a look-up and a removal each row, takes 29 ns
+a row with 4 slots a key, 19 with 8 and 16 with 16: the difference is mispredicted branches.
 
-Two habits of the kernels here and in the modules that use them are for speed. They get few and plain arrays: with a
-NamedTuple of arrays the same sketch took ten times as long, all of it numba's reference counting. And what every row
-passes is `inline="always"`: left to LLVM it stays a call, and the sketch takes 34 ns a row instead of 16.
+Kernels here and in the modules that use them do two things for speed. They take few, plain arrays: with a NamedTuple of
+arrays the same sketch took ten times as long, all of it numba's reference counting. And functions that run for every
+row are `inline="always"`: LLVM alone leaves them as calls, and the sketch takes 34 ns a row instead of 16.
 """
 
 import numpy as np
@@ -30,7 +30,7 @@ def empty_slots(capacity: int) -> Slots:
 
 @inlined
 def slot_of(slots: Slots, cells: Ints, hash_: int, mixed: np.uint64) -> int:
-    """Where the key is, or the empty slot where it belongs. `mixed` is `mix(hash_, 0)`."""
+    """The slot of the key, or the empty slot where it belongs. `mixed` is `mix(hash_, 0)`."""
     mask = len(slots) - 1
     slot = int(np.int64(mixed >> np.uint64(32))) & mask
     while slots[slot] != EMPTY and cells[HASH, slots[slot]] != hash_:
@@ -70,7 +70,7 @@ def remove(slots: Slots, cells: Ints, slot: int) -> None:
 
 @kernel
 def refill(slots: Slots, cells: Ints, size: int) -> None:
-    """Enters the keys of the first `size` positions, and no others."""
+    """Clears the table and enters the keys of the first `size` positions."""
     slots[:] = EMPTY
     for position in range(size):
         hash_ = cells[HASH, position]

@@ -24,7 +24,7 @@ from balajoin.spark.labels import node_labels
 from balajoin.spark.partitions import require_place
 from balajoin.spark.worker import current_stamp, settle
 
-if TYPE_CHECKING:  # workers import this module, and should not wait for pydantic
+if TYPE_CHECKING:  # workers import this module, and need no pydantic
     from balajoin.config.models import JoinSettings
 
 STATE = "state binary"
@@ -41,7 +41,7 @@ class Router:
     publisher: Publisher
     plan: str = ""
     first_states: Mapping[int, bytes] = field(default_factory=dict)
-    """The states of sources in a checkpoint that `balajoin rescale` wrote, until Spark has states of its own."""
+    """The states of sources in a checkpoint that `balajoin rescale` wrote, used until Spark has its own."""
 
     @classmethod
     def of(
@@ -74,7 +74,7 @@ class Router:
 
     def route(self, frames: Iterator[pd.DataFrame], state: Any, stamp: Stamp) -> Iterator[pd.DataFrame]:
         settle()
-        # A shuffle delivers in any order; sorted by offset a replay makes the same blocks again.
+        # A shuffle delivers in any order. Sorted by offset, a replay makes the same blocks again.
         packed = sorted((row for frame in frames for row in frame.itertuples()), key=lambda row: row.first_offset)
         if not packed:
             return
@@ -97,11 +97,11 @@ class Router:
         return signal_record(stamp, home(signal.hash, self.nodes), signal)
 
     def _publish(self, signals: Sequence[Record]) -> dict[int, list[PartitionOffset]]:
-        """Where on the control topic each home finds its signals."""
+        """Publishes signals. Returns where on the control topic each home finds its own."""
         places: dict[int, list[PartitionOffset]] = defaultdict(list)
 
         def note(record: Record, place: PartitionOffset) -> None:
-            places[int(record.key or b"")].append(place)  # its key is the home
+            places[int(record.key or b"")].append(place)  # the record's key is the home
 
         if signals:
             self.publisher.publish(self.control_topic, signals, whole=True, note_place=note)

@@ -1,12 +1,12 @@
-"""What counts as skewed, and how evenly skewed rows are spread: the numbers every policy is made with."""
+"""What counts as skewed, and how evenly skewed rows are spread: the numbers that every policy gets."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 PolicyName = Literal["hash", "prpd", "pnr", "sfr", "flow-join", "bppr", "bppr-det", "bala-join"]
 
-# Before a key was seen so often, its share proves nothing: without a minimum the first row of every stream is skewed.
-# Where θ expects 32 rows, a key of half that share has so many with a probability of 0.0003 (Poisson with mean 16).
+# Until a key has this many rows, its share proves nothing: without a minimum the first row of every stream is skewed.
+# Where θ expects 32 rows, a key of half that share has 32 with a probability of 0.0003 (Poisson with mean 16).
 LEAST_SKEWED_ROWS = 32
 
 
@@ -15,10 +15,10 @@ class SkewRule:
     threshold: float = 0.01  # θ: a key is skewed while its share of the source's recent rows exceeds it
     balance: float = 0.2  # ε: how far below the fullest node, as a share of it, the emptiest may be
     counters: int = 1024  # of the sketch; keys with a share above 1/counters are surely found
-    half_life_ms: int = 60_000  # counts and loads halve so often
-    keys: tuple[int, ...] = ()  # hashes of skewed keys, where they are given
-    first_pass_rows: int = 100_000  # bppr-det detects over so many first rows of a source
-    may_fragment: bool = True  # a probe row may go to several nodes; not where one must know whether it has a match
+    half_life_ms: int = 60_000  # the time after which counts and loads halve
+    keys: tuple[int, ...] = ()  # hashes of skewed keys, if they are given
+    first_pass_rows: int = 100_000  # bppr-det detects over this many first rows of a source
+    may_fragment: bool = True  # whether a probe row may go to several nodes; not if one must know all its matches
 
     def __post_init__(self) -> None:
         if not 0 < self.threshold <= 1:

@@ -1,6 +1,6 @@
-"""The paper's Algorithm 1: in which order a key's rows come to use nodes. Every source finds the same order by itself.
+"""The paper's Algorithm 1: the order in which a key's rows use nodes. Every source computes the same order.
 
-GenSeq and UpdateU extend together: U(x) is the sequence so far. Its first node is the key's home.
+GenSeq and UpdateU are one step: U(x) is the sequence so far. Its first node is the key's home.
 """
 
 import numpy as np
@@ -22,7 +22,7 @@ def _contains(sequences: Sequences, entry: int, size: int, node: int) -> bool:
 
 @kernel
 def extend(sequences: Sequences, entry: int, size: int, hash_: int) -> None:
-    """Writes node number `size` of the key's sequence, which must have fewer nodes than there are, to row `entry`."""
+    """Writes node number `size` of the key's sequence to row `entry`. The sequence must not have all nodes yet."""
     nodes = np.uint64(sequences.shape[1])
     epoch = size
     node = int(np.int64(mix(np.uint64(hash_), epoch) % nodes))

@@ -1,9 +1,9 @@
-"""Space Saving (Metwally et al. 2005): the frequent keys of a stream in `k` counters, every row in constant time.
+"""Space Saving (Metwally et al. 2005): finds the frequent keys of a stream with `k` counters, in constant time a row.
 
-Counters stand in an array ordered by count. Equal counts form a *run*; a counter that grows by one changes places
-with the first of its run and becomes the last of the run above, or a run of its own. A key that is not held takes the
-first counter of the last run, which is the one that has had the smallest count for longest. So nothing is searched,
-and what a row does depends on the order of the array alone: that is the whole state.
+Counters stand in an array ordered by count. Equal counts form a *run*. A counter that grows by one changes places with
+the first of its run, and then becomes the last of the run above, or a new run. A key that is not held takes the first
+counter of the last run, which is the one that has had the smallest count for longest. So nothing is searched, and the
+effect of a row depends only on the order of the array, which is the whole state.
 """
 
 from dataclasses import dataclass, field
@@ -19,14 +19,14 @@ from balajoin.routing.arrays import key_hashes, numbers
 from balajoin.routing.keytable import EMPTY, HASH, PLACE, Ints, Slots, empty_slots, enter, find, refill, remove, slot_of
 from balajoin.routing.rule import LEAST_SKEWED_ROWS
 
-# Rows of `cells`. By position, in order of descending count: how often, how much of that may be other keys', which run.
+# Rows of `cells`. By position, in order of descending count: the count, how much of it may be other keys', the run.
 _COUNT, _ERROR, _RUN = 2, 3, 4
-# By run: its first position; a stack of run numbers not in use; and four sizes.
+# By run: its first position. Then a stack of unused run numbers, and four sizes.
 _FIRST, _UNUSED, _SIZES = 5, 6, 7
 _ROWS = 8
 _HELD, _UNUSED_RUNS, _TOTAL, _CAPACITY = 0, 1, 2, 3
 
-_MOST_HALVINGS = 63  # of a 64-bit count nothing is left then
+_MOST_HALVINGS = 63  # after these a 64-bit count is 0
 
 
 @inlined
@@ -68,7 +68,7 @@ def _start_run(cells: Ints, position: int) -> None:
 
 @inlined
 def _lift(slots: Slots, cells: Ints, position: int, weight: int) -> int:
-    """Adds the weight as so many rows would, but passes a whole run in one step."""
+    """Adds the weight with the effect of as many single rows, but passes a whole run in one step."""
     target = cells[_COUNT, position] + weight
     while True:
         run = cells[_RUN, position]
@@ -106,7 +106,7 @@ def _swap(slots: Slots, cells: Ints, one: int, other: int) -> None:
 
 @inlined
 def is_skewed(cells: Ints, position: int, threshold: float) -> bool:
-    """Whether at least this share of all rows is surely of the key at this position."""
+    """Whether the key at this position surely has at least this share of all rows."""
     surely = cells[_COUNT, position] - cells[_ERROR, position]
     return bool(surely >= LEAST_SKEWED_ROWS and surely > threshold * cells[_SIZES, _TOTAL])
 
@@ -133,7 +133,7 @@ def _judge_kernel(slots: Slots, cells: Ints, hashes: Ints, threshold: float, ske
 
 @kernel
 def _rebuild_kernel(slots: Slots, cells: Ints, held: int) -> None:
-    """Key table and runs from hashes and counts."""
+    """Rebuilds the key table and the runs from hashes and counts."""
     refill(slots, cells, held)
     runs = 0
     for position in range(held):
@@ -150,7 +150,7 @@ def _rebuild_kernel(slots: Slots, cells: Ints, held: int) -> None:
 
 @dataclass
 class Sketch:
-    """Of all keys counted so far, those with more than `total / counters` rows are held.
+    """Holds at least the keys that have more than `total / counters` of the rows counted so far.
 
     The count of a held key is never below its true count, and `count - error` never above it; the error is at most
     `total / counters`. Halving rounds down, so after it a count may be too low, by less than one row a halving.
@@ -178,7 +178,7 @@ class Sketch:
         return self.cells[[HASH, _COUNT, _ERROR], : self.cells[_SIZES, _HELD]]
 
     def count(self, hashes: Ints, weights: Ints | None = None) -> None:
-        """Counts rows, in their order; a row of weight w counts as w rows in a row."""
+        """Counts rows in their order. A row of weight w counts as w consecutive rows."""
         if weights is None:
             _count_kernel(self.slots, self.cells, key_hashes(hashes))
         elif weights.dtype != np.int64 or weights.shape != hashes.shape:
@@ -189,13 +189,13 @@ class Sketch:
             _count_weighted_kernel(self.slots, self.cells, key_hashes(hashes), np.ascontiguousarray(weights))
 
     def judge(self, hashes: Ints, threshold: float) -> NDArray[np.bool_]:
-        """Counts rows, and says of each whether its key was skewed then."""
+        """Counts rows, and returns for each whether its key was skewed at that row."""
         skewed = np.empty(len(hashes), np.bool_)
         _judge_kernel(self.slots, self.cells, key_hashes(hashes), threshold, skewed)
         return skewed
 
     def surely(self, hash_: int) -> int:
-        """How many rows this key surely had."""
+        """The number of rows that this key surely had."""
         position = find(self.slots, self.cells, hash_)
         return 0 if position == EMPTY else int(self.cells[_COUNT, position] - self.cells[_ERROR, position])
 
@@ -221,11 +221,11 @@ class Sketch:
 
     @classmethod
     def restore(cls, counters: int, state: dict[str, Any]) -> "Sketch":
-        """With fewer counters than there were, the most frequent keys stay."""
+        """If the state has more counters than `counters`, the most frequent keys stay."""
         sketch = cls(counters)
         held = numbers(state["held"], 3, None)
         if (np.diff(held[1]) > 0).any() or (held[1:] < 0).any() or len(np.unique(held[0])) < held.shape[1]:
-            raise ValueError("counters out of order")  # kernels go by it
+            raise ValueError("counters out of order")  # kernels rely on the order
         sketch._hold(held[:, :counters], integer(state["total"]))
         return sketch
 

@@ -32,7 +32,7 @@ class RoutingOutcome:
 
     parcels: Parcels
     signals: Sequence[Signal]
-    """To the homes of skewed keys."""
+    """Signals to the homes of skewed keys."""
     statistics: SourceStatistics
 
 
@@ -46,7 +46,7 @@ class Source:
     latest: dict[Side, int] = field(default_factory=lambda: dict.fromkeys(SIDES, BEGINNING))
     """The newest time of each side."""
     leases: dict[Lease, int] = field(default_factory=dict)
-    """Up to which time the home of a hash was told that a node gets its probe rows."""
+    """For each lease, the time up to which the home knows that the node gets probe rows of the hash."""
 
     @classmethod
     def restore(
@@ -69,7 +69,7 @@ class Source:
         return SourceState(self.latest, self.leases, self.policy.state()).write()
 
     def watermark(self, side: Side) -> int:
-        """No row of this source is expected below. Every node hears of it in every batch."""
+        """No row of this source is expected to be older. Every node gets the watermark in every batch."""
         latest = self.latest[side]
         return latest - self.lateness_us if latest > BEGINNING else BEGINNING
 
@@ -124,7 +124,7 @@ class Source:
     def _note_reached(
         self, block: pa.Table, assignment: Assignment, reached: dict[Lease, int], samples: dict[int, bytes]
     ) -> None:
-        """The newest time of each skewed key at each node that this batch sends it to, its home left out."""
+        """Notes the newest time of each skewed key at each node that this batch sends it to, except its home."""
         keys = assignment.keys
         if not len(keys):
             return
@@ -152,7 +152,7 @@ class Source:
                         reached[lease] = max(reached[lease], int(times_by_node[node]))
 
     def _signals(self, reached: Mapping[Lease, int], samples: Mapping[int, bytes], lease_us: int) -> list[Signal]:
-        """Renews leases when half of their time has passed, so that no row has to wait for its grant."""
+        """Renews a lease when half of its time has passed, so that no row has to wait for its grant."""
         until = self.latest["probe"] + lease_us
         signals = []
         for lease, newest in sorted(reached.items()):
@@ -166,7 +166,7 @@ class Source:
 
 
 def _by_block(batch: Assignment, counts: Sequence[int]) -> Iterator[Assignment]:
-    """A policy assigns all rows of a batch at once, whichever blocks they came in; rows are sent by the block."""
+    """Splits an assignment by block: a policy assigns all rows of a batch at once, but rows are sent block by block."""
     if len(counts) == 1:
         yield batch
         return

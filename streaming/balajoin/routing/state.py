@@ -18,9 +18,9 @@ class SourceState:
     latest: Mapping[Side, int]
     """The newest time of each side."""
     leases: Mapping[Lease, int]
-    """Up to which time the home of a hash was told that a node gets its probe rows."""
+    """For each lease, the time up to which the home knows that the node gets probe rows of the hash."""
     policy: bytes
-    """As `policies.make` takes it."""
+    """The policy's state, as `policies.make` takes it."""
 
     @classmethod
     def read(cls, written: bytes) -> "SourceState":
@@ -44,7 +44,7 @@ class SourceState:
         return codec.encode("source", _VERSION, content)
 
     def rescaled(self, nodes: int) -> "SourceState":
-        """For another number of nodes. Keys have other homes there, which have granted no lease yet."""
+        """The state for another number of nodes, where keys have other homes, which have granted no lease yet."""
         return replace(self, leases={}, policy=policies.rescaled(self.policy, nodes))
 
 

@@ -11,10 +11,10 @@ from balajoin.routing.policies import HotKey
 class SourceStatistics:
     source: int
     skewed_rows: list[int]
-    """By node, as the balance factor counts them."""
+    """Skewed rows by node, as the balance factor counts them."""
 
     loads: list[int] = field(default_factory=list)
-    """The same over recent batches, aged, where the policy keeps them below its balance; else empty."""
+    """The same over recent batches, aged, if the policy balances these loads; else empty."""
 
     signals: int = 0
     signal_bytes: int = 0

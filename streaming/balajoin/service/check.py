@@ -18,7 +18,7 @@ _WRITTEN = ("output.topic", "join.dead_letter_topic", "join.late_topic")
 
 
 def check(config: Config, path: Path, *, cache: Path) -> list[Problem]:
-    """Every problem at its line. What only deserves a look goes to the log as a warning."""
+    """Returns every problem with its line. Minor findings go to the log as warnings."""
     lines = lines_in(path)
     found = [*client_problems(config), *expression_problems(config, cache)]
     try:

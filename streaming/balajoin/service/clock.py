@@ -1,4 +1,4 @@
-"""Tells when the machine's clock was set back: Spark then starts no batch until it is as late again as it was."""
+"""Notices when the machine's clock was set back: Spark then starts no batch until the clock has caught up."""
 
 import time
 from collections.abc import Callable
@@ -13,7 +13,7 @@ class ClockWatch:
         self._difference = wall() - steady()
 
     def trouble(self) -> str | None:
-        """What happened since the last look, if it needs somebody's attention."""
+        """A warning if the clock was set back since the last call, else None."""
         difference = self._wall() - self._steady()
         set_back_s = self._difference - difference
         self._difference = difference

@@ -18,7 +18,7 @@ class _Kind:
 
 
 class LogLimit(logging.Filter):
-    """Of warnings that differ in nothing but their numbers, one a minute; it tells how many there were besides."""
+    """Passes one a minute of warnings that differ only in their numbers, and says how many were left out."""
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         super().__init__()

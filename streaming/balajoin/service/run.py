@@ -41,7 +41,7 @@ STOPPED, CUT_SHORT = 0, 130
 
 
 def run(config: Config, path: Path | None = None, *, cache: Path | None = None, verbose: bool = False) -> int:
-    """Until SIGTERM or Ctrl-C. Raises a BalaJoinError of one clear line when the query fails.
+    """Runs the join until SIGTERM or Ctrl-C. Raises a BalaJoinError of one clear line when the query fails.
 
     `path` is the file that messages refer to, `cache` the folder of the connector's jars.
     """
@@ -71,17 +71,17 @@ def _run(config: Config, file: str, cache: Path, verbose: bool, requests: StopRe
                 return until_stopped(query, requests, listeners, watch)
             finally:
                 with suppress(Py4JError, ConnectionError):
-                    query.stop()  # whatever ended the wait: the lock is given back when the query has ended
+                    query.stop()  # always, because the lock is released only when the query has ended
     except (PySparkException, Py4JError, ConnectionError) as error:
         raise explained(error, config, file) from None
     finally:
-        with suppress(Py4JError, ConnectionError):  # the JVM may be what died
+        with suppress(Py4JError, ConnectionError):  # the JVM may have died
             spark.stop()
 
 
 @contextmanager
 def _listeners(config: Config) -> Iterator[list[Listener]]:
-    """Those that are to be told of every batch."""
+    """The listeners that are told of every batch."""
     with served(config) as metrics, Onlookers.of(config) as onlookers:
         if onlookers.url:
             _logger.info("live page at %s", onlookers.url)
@@ -89,7 +89,7 @@ def _listeners(config: Config) -> Iterator[list[Listener]]:
 
 
 def _say_in_one_line_that_the_jvm_died() -> None:
-    """PySpark's own threads would print their traces beside it."""
+    """Keeps PySpark's own threads from printing their traces as well."""
 
     def keep_quiet(*_: object) -> None:
         _logger.debug("lost Spark's Java process", exc_info=True)
@@ -117,7 +117,7 @@ def require_topics(config: Config, file: str) -> None:
     missing = missing_topics(config, found, file)
     if missing:
         raise ConfigError(missing)
-    # The join itself warns of topics that it cannot look at, a moment later.
+    # A moment later, the join itself warns of topics that it cannot inspect.
     compacted = compaction.look(config.kafka, {"probe": config.probe, "build": config.build}).problems
     if compacted:
         raise ConfigError(compacted)
@@ -193,7 +193,7 @@ def explained(error: Exception, config: Config, file: str) -> BalaJoinError:
         return BalaJoinError(JVM_GONE)
     if is_refusal(trace):
         try:
-            rights.require(config)  # the clients name the topic only, the broker also what is missing there
+            rights.require(config)  # clients only name the topic; the broker also tells which right is missing
         except BalaJoinError as refusal:
             return refusal
     place = Place(config.kafka.bootstrap_servers, config.run.checkpoint, file)

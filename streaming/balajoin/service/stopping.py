@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C as a polite request: the batch in flight is finished, then the query ends."""
+"""Handles SIGTERM and Ctrl-C: the running batch is finished, then the query ends."""
 
 import signal
 import threading
@@ -14,11 +14,11 @@ _POLL_S = 0.05
 
 
 class Interrupted(BaseException):
-    """A signal that came while nothing had to be finished. No `Exception`, so that no library swallows it."""
+    """A signal that came while no batch had to be finished. It is no `Exception`, so that no library swallows it."""
 
 
 class StopRequests:
-    """Counts signals. Before `wait_for_batches` the first one interrupts; after it, the service looks at `count`."""
+    """Counts signals. Before `wait_for_batches` the first signal interrupts; afterwards the service reads `count`."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -26,7 +26,7 @@ class StopRequests:
         self._previous: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
-        # Handlers belong to the main thread; elsewhere whoever owns that thread decides when to stop.
+        # Only the main thread can set handlers; in another thread the caller's program decides when to stop.
         if threading.current_thread() is threading.main_thread():
             self._previous = {number: signal.getsignal(number) for number in _SIGNALS}
             self._install()
@@ -37,7 +37,7 @@ class StopRequests:
             signal.signal(number, handler)
 
     def wait_for_batches(self) -> None:
-        """To be called once Spark runs: it has put a handler of its own in place, which cancels all jobs on Ctrl-C."""
+        """Call it once Spark runs. It replaces Spark's own handler, which cancels all jobs on Ctrl-C."""
         self._interrupts = False
         if self._previous:
             self._install()
@@ -50,27 +50,27 @@ class StopRequests:
         self.count += 1
         if self._interrupts:
             raise Interrupted
-        if self.count > 1:  # a third one ends the process, and the JVM with it
+        if self.count > 1:  # a third signal ends the process, and the JVM with it
             signal.signal(number, signal.SIG_DFL)
 
 
 def finish_batch_and_stop(query: StreamingQuery, requests: StopRequests) -> bool:
-    """False if a second request cut the batch short; the next start then does it again.
+    """Returns False if a second request cut the batch short; the next start then repeats the batch.
 
-    `query.stop()` alone would interrupt the batch, and waiting for its end would leave time for the next one to begin.
-    So the query is first told what Spark tells it at the end of `availableNow`: that this batch is the last.
+    `query.stop()` alone would interrupt the batch, and if we waited for its end, the next batch could begin. So the
+    query is first told that this batch is the last, as Spark does at the end of `availableNow`.
     """
     execution = query._jsq.streamingQuery()
     execution.state().set(_terminated())
     idle_looks = 0
-    # Twice, since a trigger shows up as active a moment after it has begun.
+    # Two looks, because a trigger shows up as active only a moment after it has begun.
     while execution.queryExecutionThread().isAlive() and idle_looks < 2:
         if requests.count > 1:
             query.stop()
             return False
         idle_looks = 0 if query.status["isTriggerActive"] else idle_looks + 1
         time.sleep(_POLL_S)
-    query.stop()  # wakes it where it waits for its next trigger
+    query.stop()  # wakes a query that waits for its next trigger
     return True
 
 

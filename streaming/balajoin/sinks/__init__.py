@@ -1,1 +1,1 @@
-"""Results into Kafka, exactly once: a node's rows of a batch, and a marker of that batch, in one transaction."""
+"""Writes results to Kafka exactly once: one transaction holds a node's results of a batch and the batch's marker."""

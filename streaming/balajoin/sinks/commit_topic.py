@@ -1,4 +1,4 @@
-"""Reading markers back. Partition j of the topic is node j's, so that its last marker is near the partition's end."""
+"""Reads markers back. Node j writes to partition j of the topic, so its last marker is near the partition's end."""
 
 import time
 from collections.abc import Iterator
@@ -26,13 +26,13 @@ _FINAL = (
     ClientError._UNKNOWN_PARTITION,
     ClientError._AUTHENTICATION,
 )
-# Of the last transaction the marker and the record that ends it; aborted ones leave as much.
+# The last transaction leaves two records: the marker, and the one that ends it. Aborted transactions leave as many.
 _FIRST_LOOK = 8
 _LOOK_FURTHER = 16
 
 
 def last_marker(target: Target, query: str, node: int) -> Marker | None:
-    """Of this query and node, once every transaction that is open on the partition now has ended."""
+    """The last marker of this query and node. Waits until every transaction that is open on the partition has ended."""
     deadline = time.monotonic() + _PATIENCE_S
     while True:
         try:
@@ -42,8 +42,8 @@ def last_marker(target: Target, query: str, node: int) -> Marker | None:
             if cause.code() in _FINAL or time.monotonic() > deadline:
                 hint = "Create it with `balajoin topics`, and check its ACLs"
                 raise KafkaError(f"cannot read topic {target.commit_topic}: {cause.str()}. {hint}") from None
-            # A partition that has just been created, or has just moved, is still looked for. When a broker has come
-            # back, a client may hold on to the leader's old epoch for good: a new one does not know it.
+            # A partition that has just been created or moved may not be found yet. After a broker has come back, a
+            # client may keep the leader's old epoch for ever. A new client does not know that epoch.
             clients.shared_consumer.cache_clear()
             clients.shared_admin.cache_clear()
             time.sleep(_RETRY_S)
@@ -55,7 +55,7 @@ class _Reader:
         self._admin = clients.shared_admin(options)
 
     def last(self, topic: str, query: str, node: int) -> Marker | None:
-        # With what is not decided yet; the consumer's own answer would be without.
+        # The end includes open transactions; the end that the consumer itself reports does not.
         begin, end = (self._offset(topic, node, spec) for spec in (_EARLIEST, _LATEST))
         look = _FIRST_LOOK
         while True:
@@ -74,7 +74,7 @@ class _Reader:
         return int(future.result(timeout=_TIMEOUT_S).offset)
 
     def _read(self, topic: str, node: int, start: int, end: int) -> Iterator[Any]:
-        """What is committed of [start, end). The records that end a transaction are not seen, so the end is."""
+        """Committed records of [start, end). Records that end a transaction are hidden, so EOF tells the position."""
         self._consumer.assign([TopicPartition(topic, node, start)])
         deadline = time.monotonic() + _TIMEOUT_S
         at = start
@@ -91,7 +91,7 @@ class _Reader:
                     yield message
                 elif error.code() == ClientError._PARTITION_EOF:
                     at = message.offset() or 0
-                elif error.code() != ClientError.GROUP_AUTHORIZATION_FAILED:  # of a group that is only a name here
+                elif error.code() != ClientError.GROUP_AUTHORIZATION_FAILED:  # the group is only a name here
                     raise KafkaException(error)
         finally:
             self._consumer.unassign()

@@ -1,4 +1,4 @@
-"""Exactly once to a topic: by the nodes themselves, or by a last operator behind a DataFrame of results."""
+"""Exactly-once delivery to a topic: by the nodes themselves, or by a last operator behind a DataFrame of results."""
 
 import json
 from collections.abc import Mapping
@@ -29,10 +29,10 @@ from balajoin.spark.partitions import SHUFFLE_PARTITIONS, require_setting
 def write_exactly_once(
     joined: DataFrame, *, kafka: Kafka, output: Output, settings: JoinSettings, checkpoint: str
 ) -> DataStreamWriter:
-    """Results of `balajoin.join` to `output.topic`, each of them once for consumers that read committed records.
+    """Writes results of `balajoin.join` to `output.topic`. Consumers of committed records see each result once.
 
-    Returns Spark's writer, to be given a `processingTime` trigger and started. Between the join and this there may only
-    be what looks at each row by itself (select, filter, …): a repeated batch must find every row on the same node.
+    Returns Spark's writer: give it a `processingTime` trigger and start it. Operators between the join and this writer
+    may only look at one row at a time (select, filter, …): a repeated batch must find every row on the same node.
     """
     require_setting(joined.sparkSession.conf.get(SHUFFLE_PARTITIONS), settings.nodes)
     delivery = Delivery.prepare(
@@ -43,7 +43,7 @@ def write_exactly_once(
 
 @dataclass(frozen=True)
 class Delivery:
-    """Exactly once to one topic. `settings` are those that a marker names."""
+    """Exactly-once delivery to one topic. `settings` are those that a marker names."""
 
     output: Output
     target: Target
@@ -54,7 +54,7 @@ class Delivery:
     def prepare(
         cls, spark: SparkSession, *, kafka: Kafka, output: Output, settings: JoinSettings, checkpoint: str
     ) -> "Delivery":
-        """Refuses what cannot be written exactly once, and a batch that was cut short under other settings."""
+        """Refuses an output that cannot be exactly once, and a batch that was cut short under other settings."""
         if output.commit_topic is None:
             raise ConfigError([Problem("output.delivery", "is not exactly-once", 'delivery = "exactly-once"')])
         counts = topics.partition_counts(kafka, [output.commit_topic])
@@ -67,13 +67,13 @@ class Delivery:
         return delivery
 
     def node_sink(self, type_: JoinType, probe: Typed, build: Typed, spark: SparkSession) -> NodeSink | None:
-        """By which nodes write their results themselves; None where only Spark can make the output's value."""
+        """The sink with which nodes write their own results; None if only Spark can make the output's value."""
         columns = {"key": probe.key, "probe_value": probe.value, "build_value": build.value}
         made = _format(self.output, type_, columns, spark.conf.get("spark.sql.session.timeZone") or "")
         return None if made is None else NodeSink(self.target, self.settings, made)
 
     def through_spark(self, joined: DataFrame) -> DataFrame:
-        """Writes the results of a DataFrame; a row for each of them is left for Spark to count."""
+        """Writes the results of a DataFrame. Returns one row for each result, for Spark to count."""
         records = to_records(joined, self.output).withColumn(PLANNED, batch_time())
         return records.mapInArrow(Writer(self.target, self.settings).as_function(), WRITTEN)
 
@@ -82,9 +82,9 @@ class Delivery:
         return written.writeStream.format("noop").option("checkpointLocation", self.checkpoint)
 
     def _require_settings_of_unfinished_batch(self, folder: Folder, nodes: int) -> None:
-        """A batch that was cut short when some nodes had written their results, and others not, must go on as it began.
+        """A batch that was cut short after only some nodes had written their results must go on with the same settings.
 
-        Taking over every node's transactional id first makes sure that no task of that time is still at it.
+        Takes over every node's transactional id first, so that no earlier task can still write.
         """
         begun, finished = folder.numbers("offsets")[-1:], folder.numbers("commits")[-1:]
         if begun == finished:
@@ -106,7 +106,7 @@ def commit_topic_problem(topic: str, partitions: int, nodes: int) -> Problem | N
 
 
 def _format(output: Output, type_: JoinType, columns: Mapping[str, DataType], time_zone: str) -> ResultFormat | None:
-    """None where only Spark can make the value: of an expression, of a key of another type, of local times.
+    """None if only Spark can make the value: an expression, a key of another type, or times in another zone than UTC.
 
     `columns` are the types of key, probe_value and build_value.
     """

@@ -1,4 +1,4 @@
-"""Kernels that write JSON objects and ids of results, byte for byte as Spark's `to_json` does."""
+"""Kernels that write results as JSON objects, and their ids, byte for byte as Spark's `to_json` does."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ Place = np.uint64
 
 
 class TextColumn(NamedTuple):
-    """A binary column, and how JSON shows it: as text; in base64 where the bytes are no text; or as they are."""
+    """A binary column, and how JSON shows its values: as text; in base64 if the bytes are no text; or as they are."""
 
     offsets: Offsets
     data: Bytes
@@ -25,7 +25,7 @@ class TextColumn(NamedTuple):
 
 
 def is_text(offsets: Offsets, data: Bytes) -> Flags:
-    """Which values are UTF-8, by the letter of the standard: no overlong forms, no surrogates."""
+    """Which values are UTF-8, strictly by the standard: no overlong forms, no surrogates."""
     return _is_text_kernel(offsets, data)
 
 
@@ -38,12 +38,12 @@ def objects(
     times: NDArray[np.int64],
     times_known: Flags,
 ) -> tuple[Offsets, Bytes]:
-    """Offsets and bytes of one JSON object for each row. `times` are those of probe and build rows."""
+    """Offsets and bytes of one JSON object for each row. `times` are of probe rows, then of build rows."""
     return _objects_kernel(positions, positions_known, *key, *probe_value, *build_value, times, times_known)
 
 
 def ids(positions: NDArray[np.int64], known: Flags) -> tuple[Offsets, Bytes]:
-    """Positions with dashes between them, and nothing for what is not known."""
+    """Positions with dashes between them; an unknown position is left empty."""
     return _ids_kernel(positions, known)
 
 
@@ -62,7 +62,7 @@ _HEX = _bytes(b"0123456789ABCDEF")
 _BASE64 = _bytes(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
 _1, _10, _TEN = np.uint64(1), np.uint64(10), np.uint32(10)
 _QUOTE, _BACKSLASH, _PADDING, _DASH, _CLOSE = 0x22, 0x5C, 0x3D, 0x2D, 0x7D
-_ID_CHARACTERS = 64  # two partitions of 11 characters, two offsets of 20, and what is between them
+_ID_CHARACTERS = 64  # two partitions of 11 characters, two offsets of 20, and the dashes
 _TIME_CHARACTERS = 24  # 2026-11-18T12:34:56.789Z
 _ID, _KEY, _KEY_64 = _bytes(b'{"id":"'), _bytes(b',"key":'), _bytes(b',"key_base64":"')
 _PROBE, _PROBE_64 = _bytes(b',"probe_value":'), _bytes(b',"probe_value_base64":"')
@@ -79,7 +79,7 @@ def _is_text_kernel(offsets: Offsets, data: Bytes) -> Flags:
     rows = len(offsets) - 1
     valid = np.ones(rows, np.bool_)
     beyond_ascii = np.uint8(0)
-    for at in range(offsets[0], offsets[rows]):  # several bytes at a time: LLVM makes vector code of it
+    for at in range(offsets[0], offsets[rows]):  # LLVM makes vector code of this loop
         beyond_ascii |= data[at] & np.uint8(0x80)
     if not beyond_ascii:
         return valid
@@ -121,7 +121,7 @@ def _is_text_kernel(offsets: Offsets, data: Bytes) -> Flags:
 
 @kernel
 def _longest(offsets: Offsets, data: Bytes) -> int:
-    """No more bytes than this become of the column's, escaped or in base64; without what is around them."""
+    """The most bytes that the column's values can take, escaped or in base64, without names and quotes."""
     first, last = offsets[0], offsets[len(offsets) - 1]
     longer = 0
     for at in range(first, last):  # likewise vector code
@@ -195,8 +195,7 @@ def _ids_kernel(positions: NDArray[np.int64], known: Flags) -> tuple[Offsets, By
     return ends, out[:to]
 
 
-# In what follows `to` is unsigned: for a signed index numba asks each time whether it counts from the end, which takes
-# twice the time.
+# Below, `to` is unsigned: numba checks each time whether a signed index counts from the end, which doubles the time.
 
 
 @kernel
@@ -229,7 +228,7 @@ def _write_id(out: Bytes, to: Place, positions: NDArray[np.int64], known: Flags,
 def _write_field(
     out: Bytes, to: Place, value: Bytes, is_text: bool, is_literal: bool, prefix: Bytes, prefix_of_base64: Bytes
 ) -> Place:
-    """A comma, the field's name and its value."""
+    """Writes a comma, the field's name and its value."""
     if is_literal:
         return _copy(out, _copy(out, to, prefix), value)
     if is_text:
@@ -281,7 +280,7 @@ def _write_base64(out: Bytes, to: Place, value: Bytes) -> Place:
 
 @kernel
 def _write_time(out: Bytes, to: Place, time: int, prefix: Bytes) -> Place:
-    """Microseconds since the epoch as UTC, to the millisecond. Dates by Howard Hinnant's `civil_from_days`."""
+    """Writes microseconds since the epoch as UTC, to the millisecond. Dates by Howard Hinnant's `civil_from_days`."""
     to = _copy(out, to, prefix)
     ms = time // 1000
     day, ms = ms // 86_400_000, ms % 86_400_000

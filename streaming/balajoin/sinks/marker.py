@@ -1,7 +1,7 @@
-"""What a node leaves behind with each batch that it writes, and what a repeated batch learns from it.
+"""Markers: a node writes one with the results of each batch, and a repeated batch reads it.
 
-A marker names the settings that decide which node makes which results: a batch of which some nodes have written their
-share can only be finished under the same ones.
+A marker names the settings that decide which node makes which results. If some nodes have written their results of a
+batch, the batch can only be finished under the same settings.
 """
 
 import hashlib
@@ -18,14 +18,14 @@ if TYPE_CHECKING:  # workers need no pydantic
 
 VERSION = 1
 _WRITE_AGAIN = "set a new output.commit_topic, which writes its results again with the same ids"
-# They move no result from one node to another, and after a crash they may be what has to change.
+# These settings move no result from one node to another, and after a crash a user may have to change them.
 _FREE_TO_CHANGE = {"dead_letter_topic", "late_topic", "control_topic", "replica_topic", "max_rows_per_batch"}
 _SHOWN_CHARACTERS = 64
 
 
 @dataclass(frozen=True)
 class Marker:
-    """`planned_ms` is the batch's time, which the checkpoint keeps with its offsets: planned anew, it has another."""
+    """`planned_ms` is the batch's time, which the checkpoint keeps with its offsets. A batch planned anew differs."""
 
     query: str
     node: int
@@ -36,7 +36,7 @@ class Marker:
 
     @property
     def key(self) -> bytes:
-        """The topic is compacted by it."""
+        """The record key, by which Kafka compacts the topic."""
         return key_of(self.query, self.node)
 
     def to_json(self) -> bytes:
@@ -62,7 +62,7 @@ class Marker:
         return cls(query, integer(node), integer(batch), integer(planned_ms), integer(content.get("rows", 0)), settings)
 
     def is_repeated_by(self, now: "Marker") -> bool:
-        """Whether the rows of `now` are out already. Raises where they are neither all out nor all still to come."""
+        """Whether the rows of `now` are already written. Raises if the checkpoint is older than the written results."""
         if now.batch > self.batch:
             return False
         if (now.batch, now.planned_ms) != (self.batch, self.planned_ms):
@@ -95,7 +95,7 @@ def key_of(query: str, node: int) -> bytes:
 
 
 def deciding(settings: "JoinSettings") -> dict[str, str]:
-    """Those settings of a join that decide which results a batch has, and on which node."""
+    """The settings of a join that decide which results a batch has, and on which node."""
     return dict(_flat(settings.model_dump(mode="json", by_alias=True, exclude=_FREE_TO_CHANGE)))
 
 

@@ -1,10 +1,10 @@
-"""A node writes its results to Kafka itself, in the task that made them: they never become rows of Spark's.
+"""A node writes its results to Kafka itself, in the task that made them: they never become rows of Spark.
 
-One transaction a node and batch, with the same marker as the sink behind a DataFrame, so the same proof holds: see
-docs/exactly-once.md. The node commits it when all else of the batch is published and stored, and before Spark commits.
+Each node writes one transaction a batch, with the same marker as the sink behind a DataFrame, so the same proof holds:
+see docs/exactly-once.md. The node commits after all else of the batch is published and stored, before Spark commits.
 
-Travels to the workers, also to one that starts a query and writes nothing. So Kafka's client and the kernels are
-imported when there is a batch.
+Spark sends a `NodeSink` to its workers, also to one that only starts a query and writes nothing. So Kafka's client and
+the kernels are imported by a batch.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ class NodeSink:
     format: ResultFormat
 
     def transaction(self, stamp: "Stamp", node: int, planned_ms: int) -> "Transaction":
-        """`planned_ms` is the batch's own time, which a repeated batch has again."""
+        """`planned_ms` is the batch's own time; a repeated batch has the same."""
         from balajoin.sinks.marker import Marker
         from balajoin.sinks.transaction import Transaction
 

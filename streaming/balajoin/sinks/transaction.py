@@ -1,7 +1,8 @@
 """One attempt to write a node's results of one batch: all of them and their marker, or nothing.
 
-Kafka lets one producer at a time use a transactional id. Whoever opens it next ends the transaction that the one before
-left behind, and bars it from going on: what a marker says once the id is ours stays true until we write.
+Kafka lets one producer at a time use a transactional id. The next producer that opens the id ends the open transaction
+of the one before, which can then write no more. So a marker read after taking over the id stays the last one until we
+write.
 """
 
 import time
@@ -39,11 +40,11 @@ _ASK_FOR_THE_CAUSE = (ClientError._FATAL, ClientError._STATE)
 
 
 def take_over(target: Target, query: str, node: int) -> Producer:
-    """From now on no other producer can commit anything for this node."""
+    """After this, no earlier producer can commit anything for this node."""
     with _explained(target, query, node):
         producer = clients.transactional_producer(dict(target.options), _transactional_id(query, node), _ANSWER_S)
-        # Twice: the first answer replaces the connection it came by, and librdkafka then looks for the transaction's
-        # coordinator only every 500 ms.
+        # Two requests: the first answer replaces its own connection, and librdkafka would then look for the
+        # transaction's coordinator only every 500 ms.
         for topic in (target.topic, target.commit_topic):
             producer.list_topics(topic, timeout=_ANSWER_S)
         producer.init_transactions(_ANSWER_S)
@@ -51,7 +52,7 @@ def take_over(target: Target, query: str, node: int) -> Producer:
 
 
 class Transaction:
-    """`now` tells query, node, batch and settings. Nothing is opened before there is a row, or one is expected."""
+    """`now` holds query, node, batch and settings. No producer is opened before a row is written or expected."""
 
     def __init__(self, target: Target, now: Marker) -> None:
         self._target = target
@@ -66,7 +67,7 @@ class Transaction:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Nobody ever sees what was not committed; to say so now lets readers go on."""
+        """Aborts what was not committed: nobody ever sees it, but readers wait until the transaction has ended."""
         if self._taking is not None:
             wait([self._taking])
         if self._producer is not None:
@@ -74,13 +75,13 @@ class Transaction:
                 self._producer.abort_transaction(_ABORT_S)
 
     def expect_rows(self) -> None:
-        """Takes the id over in another thread: that is 35 ms of waiting, while the caller makes the rows."""
+        """Takes the id over in another thread: that waits for 35 ms, in which the caller makes the rows."""
         helper = ThreadPoolExecutor(1, "take-over")
         self._taking = helper.submit(self._take_over)
         helper.shutdown(wait=False)
 
     def write(self, records: pa.RecordBatch) -> None:
-        """`records` has the columns key and value, and id if the records are to carry it; all binary."""
+        """`records` has the binary columns key and value, and id if each record is to have it as a header."""
         if not self._rows:
             self._begin()
         self._rows += records.num_rows
@@ -89,7 +90,7 @@ class Transaction:
                 _produce(self._producer, self._target.topic, records)
 
     def commit(self) -> int:
-        """The number of rows written: none where an earlier attempt has been through with it."""
+        """Returns the number of rows written: 0 if an earlier attempt has already committed them."""
         if self._earlier is not None:
             self._earlier.require_rows(self._rows)
         if self._producer is None:
@@ -111,7 +112,7 @@ class Transaction:
         self._producer = producer
 
     def _take_over(self) -> tuple[Producer, Marker | None]:
-        """The producer, and the last marker: in this order, or another task could still write after we have looked."""
+        """Opens the producer, then reads the last marker. In the other order another task could write in between."""
         query, node = self._now.query, self._now.node
         return take_over(self._target, query, node), last_marker(self._target, query, node)
 
@@ -122,7 +123,7 @@ class Transaction:
                 yield
             except KafkaException as error:
                 if self._producer is not None and error.args[0].code() in _ASK_FOR_THE_CAUSE:
-                    self._producer.commit_transaction(_ANSWER_S)  # cannot succeed any more, and says why
+                    self._producer.commit_transaction(_ANSWER_S)  # must fail, and its error names the cause
                 raise
 
 
@@ -144,10 +145,10 @@ def _produce(producer: Producer, topic: str, records: pa.RecordBatch) -> None:
 
 
 def _commit(producer: Producer) -> None:
-    """Asked again where the broker did not answer in time; if it never does, the next attempt finds out what it did.
+    """Asks again if the broker does not answer in time. If it never answers, the next attempt finds out what it did.
 
-    Asked often, because a commit that has begun waits for all records and looks at a refusal only when asked anew.
-    After one refusal the others are not sent any more, so it would wait until their time is over.
+    Asks often, because a running commit waits for all records and notices a refused record only when it is called
+    again. After one refusal librdkafka does not send the other records, so the commit would wait until they time out.
     """
     deadline = time.monotonic() + _ANSWER_S
     while True:

@@ -1,4 +1,4 @@
-"""The sink's operator (`mapInArrow`): one task a node, after the node's own."""
+"""The sink's operator (`mapInArrow`): one task for each node, after the node's own task."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ _WRITTEN_SCHEMA = pa.schema([pa.field("written", pa.bool_())])
 
 @dataclass(frozen=True)
 class Writer:
-    """Takes the columns key, value, id, and PLANNED: the batch's own time, which a repeated batch has again.
+    """Takes the columns key, value, id, and PLANNED: the batch's own time, which is the same in a repeated batch.
 
-    Gives a row for each one written, for Spark to count.
+    Yields one row for each result written, for Spark to count.
     """
 
     target: Target

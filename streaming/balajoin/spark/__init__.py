@@ -1,1 +1,1 @@
-"""What is asked of Spark itself: its session and processes, its jars, and where it puts which group."""
+"""Spark itself: its session and processes, its jars, and the partition on which it puts each group."""

@@ -1,6 +1,6 @@
-"""Become the command given after a process id, and be killed by the kernel when that process dies.
+"""Becomes the command given after a process id; the kernel kills it when that process dies.
 
-A program of its own, not a `preexec_fn`: Python code between fork and exec can deadlock in a process with threads
+This is a separate program, not a `preexec_fn`: Python code between fork and exec can deadlock in a process with threads
 (Spark's gateway, librdkafka), and Python 3.12 warns of it. It imports nothing of balajoin, so it starts in 20 ms.
 """
 

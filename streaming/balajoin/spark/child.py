@@ -1,4 +1,4 @@
-"""Child processes that do not outlive us, and that Ctrl-C in our terminal does not reach."""
+"""Child processes that end with this process, and that Ctrl-C in its terminal does not reach."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ _DIE_WITH_PARENT = Path(__file__).with_name("_die_with_parent.py")
 
 
 class Child:
-    """A running command, in a session of its own. On Linux it dies with us; elsewhere only `kill` ends it."""
+    """A running command, in its own session. On Linux it dies with this process; elsewhere only `kill` ends it."""
 
     def __init__(self, command: Sequence[str], output: IO[bytes]) -> None:
         started: SimpleQueue[subprocess.Popen[bytes] | OSError] = SimpleQueue()
@@ -33,7 +33,7 @@ class Child:
 
     @property
     def returncode(self) -> int | None:
-        """None while it runs."""
+        """None while the command runs."""
         return self._process.returncode
 
     def terminate(self) -> None:
@@ -43,7 +43,7 @@ class Child:
         self._process.kill()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Whether it ended within `timeout` seconds."""
+        """Whether the command ended within `timeout` seconds."""
         self._keeper.join(timeout)
         return not self._keeper.is_alive()
 

@@ -1,7 +1,7 @@
-"""Spark's Python daemon, with everything that the operators need already there when it forks a worker.
+"""Spark's Python daemon, which imports everything that the operators need before it forks a worker.
 
-To import pandas, Arrow and numba and to load the kernels takes 1.2 s, and Spark starts several workers at once, also
-again after a minute without work. Forked from here they have all of it.
+To import pandas, Arrow and numba and to load the kernels takes 1.2 s. Spark starts several workers at once, and again
+after a minute without work. A worker forked from this daemon has all of it.
 """
 
 import gc
@@ -11,7 +11,7 @@ from pyspark.daemon import manager
 
 from balajoin.spark.quickack import promptly
 
-_OPERATORS_RUN_IN = "pyspark.worker"  # others, that look at a query before it runs, need nothing of it
+_OPERATORS_RUN_IN = "pyspark.worker"  # other workers only look at a query before it runs
 
 
 def preload() -> None:

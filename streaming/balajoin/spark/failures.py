@@ -1,7 +1,7 @@
-"""Why a query failed, in one line that says what to do.
+"""Explains why a query failed, in one line that says what to do.
 
-Spark wraps the cause several times, across two languages, and hands over one long text. The rules below are tried in
-order on that text; the first that fits speaks.
+Spark wraps the cause several times, across two languages, and returns one long text. The rules below are tried on that
+text in order; the first that matches makes the message.
 """
 
 import re
@@ -24,7 +24,7 @@ JVM_GONE = (
 
 @dataclass(frozen=True)
 class Place:
-    """What the messages name: the brokers, the checkpoint and the file that hold this service's settings."""
+    """Names for the messages: the brokers, the checkpoint, and the file of this service's settings."""
 
     servers: str
     checkpoint: str
@@ -145,7 +145,7 @@ _RULES = (
 
 
 def trace_of(error: BaseException | None) -> str:
-    """All that PySpark knows of a failure: it keeps causes, with their own traces, apart."""
+    """All that PySpark knows of a failure, with the causes and their traces, which it keeps separately."""
     parts = []
     while error is not None:
         parts.append(f"{error}\n{getattr(error, '_stackTrace', '')}")
@@ -154,7 +154,7 @@ def trace_of(error: BaseException | None) -> str:
 
 
 def explain(text: str, place: Place) -> BalaJoinError:
-    text = _QUERY_STATE.sub("", text)  # plan and offsets: words in there are the user's
+    text = _QUERY_STATE.sub("", text)  # plan and offsets, which hold the user's own words
     own = _OWN_ERROR.search(text)
     if own:
         return _own_error(own["kind"], own["message"].strip())
@@ -166,13 +166,13 @@ def explain(text: str, place: Place) -> BalaJoinError:
 
 
 def is_refusal(text: str) -> bool:
-    """Whether the broker denied somebody something, in the words of either kind of client."""
+    """Whether the broker denied a right, in the words of the Java client or of librdkafka."""
     return re.search(r"AuthorizationException|[aA]uthorization failed", text) is not None
 
 
 def _own_error(name: str, message: str) -> BalaJoinError:
     kind = getattr(errors, name, BalaJoinError)
-    if kind is ConfigError:  # built of problems, which are no more than text here
+    if kind is ConfigError:  # it is made of problems, and here is only text
         return BalaJoinError(message)
     error = kind(message)
     assert isinstance(error, BalaJoinError)
@@ -180,7 +180,7 @@ def _own_error(name: str, message: str) -> BalaJoinError:
 
 
 def innermost_cause(text: str) -> str:
-    """One line out of a trace of Java's or Python's, or of one inside the other."""
+    """The innermost cause in a trace of Java or Python, or of one inside the other, as one line."""
     found = _PYTHON_ERROR.findall(text) or _JAVA_ERROR.findall(text)
     cause = found[-1] if found else next((line for line in text.splitlines() if line.strip()), "no reason given")
     without_package = re.sub(r"^(?:[a-z]\w*\.)+(?=[A-Z])", "", cause.strip())

@@ -1,4 +1,4 @@
-"""Fetch a set of jars once, with the Ivy that ships inside PySpark, and keep them in a cache folder."""
+"""Fetches a set of jars once, with the Ivy that PySpark contains, and keeps them in a cache folder."""
 
 import fcntl
 import hashlib
@@ -36,7 +36,7 @@ def default_cache(environ: Mapping[str, str]) -> Path:
 def fetch(
     set_name: JarSet, cache: Path, *, notice: Notice = _log.info, environ: Mapping[str, str] = os.environ
 ) -> list[Path]:
-    """The jars of a set. Only the first call needs Java and the network; `notice` hears of it before it waits."""
+    """The jars of a set. Only the first call needs Java and the network; it calls `notice` before it waits."""
     return fetch_listed(kafka_file(f"{set_name}.xml"), cache, notice=notice, environ=environ)
 
 
@@ -64,7 +64,7 @@ def fetch_listed(
 
 @contextmanager
 def _only_process(lock: Path, notice: Notice) -> Iterator[None]:
-    """Hold a lock that the kernel gives back however its holder ends."""
+    """Holds a lock that the kernel releases however the process ends."""
     with lock.open("w") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -75,7 +75,7 @@ def _only_process(lock: Path, notice: Notice) -> Iterator[None]:
 
 
 def _download(java_command: Path, ivy_file: Path, folder: Path) -> None:
-    """Fill `folder`, which appears only when complete: the work happens in a sibling that is renamed at the end."""
+    """Fills a sibling of `folder` and renames it at the end, so that `folder` is complete as soon as it exists."""
     prefix = f".{ivy_file.stem}-"
     for interrupted in folder.parent.glob(f"{prefix}*"):
         shutil.rmtree(interrupted, ignore_errors=True)
@@ -127,7 +127,7 @@ def _ivy_jar() -> Path:
 
 
 def _reason(log_file: Path) -> str:
-    """The first problem in Ivy's summary; what follows it are repetitions for every other module."""
+    """The first problem in Ivy's summary; the others repeat it for every other module."""
     lines = [line.strip() for line in log_file.read_text(errors="replace").splitlines() if line.strip()]
     for heading in (":::: ERRORS", ":::: WARNINGS"):
         if heading in lines[:-1]:

@@ -24,7 +24,7 @@ def require(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def problem(environ: Mapping[str, str] = os.environ) -> str | None:
-    """What `require` would complain about: a Makefile cannot catch an exception."""
+    """The message of the error that `require` would raise, for a Makefile, which cannot catch exceptions."""
     try:
         require(environ)
     except SetupError as error:

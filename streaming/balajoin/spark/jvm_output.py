@@ -1,6 +1,6 @@
-"""What the JVM of Spark writes to its standard error, line by line into Python's logging.
+"""Passes the standard error of Spark's JVM to Python's logging, line by line.
 
-There it can be formatted, redirected and cleaned of secrets like the rest; on the terminal it would do as it likes.
+Logging formats and redirects these lines and removes secrets from them, as from all others.
 """
 
 import logging
@@ -12,14 +12,14 @@ from typing import Self
 
 _logger = logging.getLogger("balajoin.spark")
 _NOISE = (
-    "WARNING: Using incubator modules",  # by Java itself, about an option that Spark always sets
-    "Starting Streaming TransformWithState",  # by Spark's Python worker on the driver, at every start
+    "WARNING: Using incubator modules",  # from Java, about an option that Spark always sets
+    "Starting Streaming TransformWithState",  # from Spark's Python worker on the driver, at every start
     "Streaming TransformWithState",
 )
 
 
 class JvmOutput:
-    """Within its `with` block, `file_number` is to be handed to the process as its standard error."""
+    """Within its `with` block, hand `file_number` to the process as its standard error."""
 
     def __init__(self) -> None:
         self._last_lines: deque[str] = deque(maxlen=20)
@@ -36,7 +36,7 @@ class JvmOutput:
             self._thread.join(timeout=1)
 
     def explanation(self) -> str:
-        """What a JVM that did not come up said about it."""
+        """The first meaningful line that a JVM printed before it failed to start."""
         return next((line for line in self._last_lines if not line.startswith(_NOISE)), "it said nothing")
 
     def _relay(self, reading: int) -> None:

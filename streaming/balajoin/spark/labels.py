@@ -1,7 +1,7 @@
 """Group keys that Spark puts where we want them.
 
-Spark places a group on state partition `pmod(murmur3(label), n)`. Left to itself it puts two of four nodes on one
-partition and none on another, so nodes and sources are named by *labels* picked to land where they should.
+Spark places a group on state partition `pmod(murmur3(label), n)`. With plain numbers it would put two of four nodes on
+one partition and none on another. So nodes and sources have *labels*, chosen for the partition that they hash to.
 """
 
 from collections.abc import Iterator
@@ -58,7 +58,7 @@ def source_label(source: int, nodes: int) -> int:
 
 
 def source_of(label: int, nodes: int) -> int:
-    """The way back from `source_label`."""
+    """The inverse of `source_label`."""
     partition = partition_of(label, nodes)
     turns = sum(1 for _ in takewhile(label.__gt__, labels_on(partition, nodes)))
     return partition + turns * nodes

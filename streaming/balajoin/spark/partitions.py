@@ -19,16 +19,16 @@ _REMEDY = (
 
 
 def require_setting(found: str | None, nodes: int) -> None:
-    """For the driver, before a query is started."""
+    """Called by the driver before a query starts."""
     if int(found or _SPARK_DEFAULT) != nodes:
         raise StateError(_difference(found, nodes))
 
 
 def require_place(label: int, nodes: int, batch: int) -> None:
-    """For a task with the group of `label`: refuses to go on where the group is not on the partition it was made for.
+    """Called by a task with the group of `label`: raises if the group is not on the partition that its label names.
 
-    It takes two signs, because each can be there by itself without harm. Tasks have other numbers than the partitions
-    where a union puts another stream before the join; and a `foreachBatch` may change the setting for what it writes.
+    It raises only on two signs together, because each alone can be harmless. If a union puts another stream before the
+    join, tasks have other numbers than partitions; and a `foreachBatch` may change the setting for what it writes.
     """
     context = TaskContext.get()
     assert context is not None

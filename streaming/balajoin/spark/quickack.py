@@ -1,9 +1,9 @@
-"""Sockets between Spark and its Python workers that answer at once.
+"""Makes the sockets between Spark and its Python workers acknowledge at once.
 
-Spark writes to a worker in small pieces and holds each back until the one before is acknowledged (Nagle's algorithm);
-Linux waits 40 ms for something to send the acknowledgement with. Each task then waits once or twice for nothing:
-*measured* 50 ms instead of 20 for one that packs ten rows. Unix sockets, which Spark offers, leak in each task of a
-`transformWithState` (Spark 4.2 remembers every socket file until the JVM ends).
+Spark writes to a worker in small pieces, and TCP holds each back until the one before is acknowledged (Nagle's
+algorithm). Linux delays an acknowledgement by 40 ms, to send it with other data. So each task waits once or twice for
+nothing: *measured* 50 ms instead of 20 for a task that packs ten rows. Unix sockets, which Spark offers, leak in each
+task of a `transformWithState` (Spark 4.2 remembers every socket file until the JVM ends).
 """
 
 import io
@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
-_ACKNOWLEDGE_NOW = getattr(socket, "TCP_QUICKACK", None)  # Linux only; it holds for one acknowledgement
+_ACKNOWLEDGE_NOW = getattr(socket, "TCP_QUICKACK", None)  # Linux only; works for one acknowledgement
 
 
 class _Prompt(io.RawIOBase):
@@ -30,7 +30,7 @@ class _Prompt(io.RawIOBase):
 
 
 def promptly(main: Callable[[Any, BinaryIO], None]) -> Callable[[Any, BinaryIO], None]:
-    """Spark's worker, its input acknowledged as it is read, its output sent as it is written."""
+    """Wraps Spark's worker: acknowledges its input as it is read, and sends its output as it is written."""
 
     def prompt_main(infile: Any, outfile: BinaryIO) -> None:
         with socket.socket(fileno=os.dup(infile.fileno())) as connection:

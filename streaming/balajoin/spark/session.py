@@ -1,4 +1,4 @@
-"""A Spark session fit for the join, whose JVM neither sees the terminal's Ctrl-C nor outlives the driver."""
+"""Starts a Spark session for the join. Its JVM does not get the terminal's Ctrl-C, and ends with the driver."""
 
 import os
 import re
@@ -30,8 +30,8 @@ _TRIES = 4  # of a task, so that one lost Python worker does not end the query
 
 BASE_CONF = {
     **REQUIRED_CONF,
-    # Spark sorts what comes to an operator in pages. Those of its own choice, up to 64 MiB of zeros a task, make the
-    # JVM's collector mark the whole heap (see blocks.SENT_BLOCK_BYTES): 67 times in five runs of 1.1M rows, not 5.
+    # Spark sorts an operator's input in pages. Its default pages, up to 64 MiB of zeros a task, make the JVM's
+    # collector mark the whole heap (see blocks.SENT_BLOCK_BYTES): 67 times in five runs of 1.1M rows, and 5 with these.
     "spark.buffer.pageSize": "960k",
     "spark.python.daemon.module": "balajoin.spark.daemon",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
@@ -46,17 +46,17 @@ BASE_CONF = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-# Spark takes these when its Java process starts, or never.
+# Spark reads these only when its Java process starts.
 _COMMAND_LINE_ONLY = ("spark.driver.extraJavaOptions", "spark.driver.extraClassPath", "spark.driver.defaultJavaOptions")
-# A join makes much short-lived garbage and has no use for short pauses. And only code that runs all the time is worth
-# the slower compiler, which took 39 % of a minute-old JVM's CPU time.
+# A join makes much short-lived garbage and does not need short pauses. The slower compiler took 39 % of a minute-old
+# JVM's CPU time, so only code that runs all the time is compiled with it.
 _JVM_OPTIONS = (
     "-XX:+UseParallelGC "
     "-XX:Tier4InvocationThreshold=30000 -XX:Tier4MinInvocationThreshold=3000 -XX:Tier4CompileThreshold=60000"
 )
 _CHOOSES_COLLECTOR = re.compile(r"-XX:[+-]Use\w*GC\b")
 _JVM_OPTIONS_VARIABLES = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
-# Within one machine nothing should listen to the network, nor depend on how the host's name resolves.
+# On one machine Spark should not listen to the network, nor depend on how the host's name resolves.
 _LOCAL_CONF = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 # Where Hadoop's native library is missing, its local file system starts a process (chmod) for each file and folder that
 # it makes, about 20 in each batch. This one asks the kernel: an almost empty batch takes 355 ms instead of 440.
@@ -82,9 +82,9 @@ def create_session(
     redactor: Redactor | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> SparkSession:
-    """Starts Spark; `spark_conf` wins over what this module would set. What `redactor` knows shows nowhere in Spark.
+    """Starts Spark. `spark_conf` overrides the settings of this module. Spark hides the secrets that `redactor` knows.
 
-    Without `checkpoint`, one on the default file system is assumed when the master is local.
+    Without `checkpoint`, a local master assumes a checkpoint on the default file system.
     """
     if SparkContext._active_spark_context is not None:
         raise SetupError("a Spark session already runs in this process: stop it first")
@@ -105,7 +105,7 @@ def create_session(
     with _on_loopback(conf), _compiled_pyspark(cache, conf):
         context = _start(conf, redactor or Redactor(()), checkpoint)
     if is_local(conf["spark.master"]) or "spark.pyspark.python" in conf:
-        # PySpark would take the first `python3` of the PATH, which need not have balajoin
+        # PySpark would take the first `python3` of the PATH, which may lack balajoin
         context.pythonExec = conf.get("spark.pyspark.python", sys.executable)
     return SparkSession(context)
 
@@ -130,7 +130,7 @@ def session_conf(
     chosen_master = master or spark_conf.get("spark.master", default_master(nodes))
     local = is_local(chosen_master)
     log_settings = Path(__file__).with_name("log4j2-spark-verbose.properties" if verbose else "log4j2-spark.properties")
-    # On one machine they are there from the start: Spark reads files, by one of them, before it has looked at its jars.
+    # On one machine the jars are on the class path: one of them reads files, which Spark does before it loads its jars.
     jars = "spark.driver.extraClassPath" if local else "spark.jars"
     separators = {"spark.driver.extraClassPath": os.pathsep, "spark.jars": ",", "spark.driver.extraJavaOptions": " "}
     added = {
@@ -152,7 +152,7 @@ def session_conf(
 
 
 def _jvm_conf(spark_conf: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Java refuses to start with two collectors, so whoever chooses one gets none of ours."""
+    """Our JVM options, unless the user has chosen a collector: Java refuses to start with two."""
     chosen = {"driver": [environ.get(name, "") for name in _JVM_OPTIONS_VARIABLES], "executor": []}
     return {
         f"spark.{process}.defaultJavaOptions": _JVM_OPTIONS
@@ -162,29 +162,29 @@ def _jvm_conf(spark_conf: Mapping[str, str], environ: Mapping[str, str]) -> dict
 
 
 def default_master(nodes: int | None) -> str:
-    """As many tasks at once as there are nodes, even on fewer cores: tasks of a small batch mostly wait.
+    """Runs as many tasks at once as there are nodes, even on fewer cores.
 
-    They wait for Kafka or for Python.
+    Tasks of a small batch mostly wait for Kafka or for Python.
     """
     return f"local[{max(cores(), nodes or 0)},{_TRIES}]"
 
 
 def cores() -> int:
-    """Those that this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _redacting(secrets: str) -> dict[str, str]:
-    """By which Spark hides settings, and parts of plans."""
+    """Settings by which Spark hides these secrets in its settings and plans."""
     return {"spark.redaction.regex": f"{SECRET_NAMES}|{secrets}", "spark.sql.redaction.string.regex": secrets}
 
 
 def _start(conf: Mapping[str, str], redactor: Redactor, checkpoint: str | None) -> SparkContext:
-    """A session of its own keeps the JVM and all below it out of reach of the terminal's signals.
+    """Starts the JVM in its own session, where the terminal's signals reach neither the JVM nor its children.
 
-    It ends when the driver does, however that dies: the pipe to its standard input breaks.
+    The JVM ends with the driver, however the driver dies, because the pipe to its standard input breaks.
     """
-    # The rest follows through the gateway: a command line can be read by every user of the machine.
+    # Secret settings go through the gateway instead: every user of the machine can read a command line.
     visible = SparkConf(loadDefaults=False).setAll(
         [(name, value) for name, value in conf.items() if not is_secret(name) and redactor(value) == value]
     )
@@ -206,7 +206,7 @@ def _start(conf: Mapping[str, str], redactor: Redactor, checkpoint: str | None) 
 
 @contextmanager
 def _on_loopback(conf: Mapping[str, str]) -> Iterator[None]:
-    """Within, Spark starts such that its web page too, if it is switched on, listens where the driver does."""
+    """A Spark that starts within the block has its web page, if it is on, on the driver's address."""
     if "SPARK_LOCAL_IP" in os.environ or not is_local(conf["spark.master"]):
         yield
         return
@@ -219,11 +219,11 @@ def _on_loopback(conf: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _compiled_pyspark(cache: Path, conf: Mapping[str, str]) -> Iterator[None]:
-    """Within, Spark starts such that its Python processes import PySpark from where this one has it.
+    """The Python processes of a Spark that starts within the block import PySpark from where this process has it.
 
-    They would take the archive in Spark's home, which holds no compiled files: 0.7 s instead of 0.15 for each, and each
-    start of a query waits for one. A home without the archive makes them look further. Beyond this machine, and in a
-    home that the user chose, Spark may need it.
+    By default they import the archive in Spark's home, which holds no compiled files: that takes 0.7 s instead of 0.15,
+    and each start of a query waits for such a process. With a home without the archive they look further. On a cluster,
+    or in a home that the user chose, Spark may need the archive.
     """
     if "SPARK_HOME" in os.environ or "spark.pyspark.python" in conf or not is_local(conf["spark.master"]):
         yield
@@ -255,13 +255,13 @@ def is_local(master: str) -> bool:
 
 
 def checkpoint_conf(checkpoint: str | None, default_scheme: str, local_master: bool) -> dict[str, str]:
-    """What only a checkpoint on a local disk should have. A path without a scheme is on the default file system."""
+    """Settings for a checkpoint on a local disk only. A path without a scheme is on the default file system."""
     scheme = urlsplit(checkpoint or "").scheme or default_scheme
     is_known = checkpoint is not None or local_master
     return LOCAL_CHECKPOINT_CONF if is_known and scheme == "file" else {}
 
 
 def _default_scheme(jvm: Any, conf: SparkConf) -> str:
-    """Of `fs.defaultFS`, which may come from `[spark]`, Spark's defaults or Hadoop's core-site.xml."""
+    """The scheme of `fs.defaultFS`, which may come from `[spark]`, Spark's defaults or Hadoop's core-site.xml."""
     hadoop_conf = jvm.org.apache.spark.deploy.SparkHadoopUtil.get().newConfiguration(conf._jconf)
     return str(jvm.org.apache.hadoop.fs.FileSystem.getDefaultUri(hadoop_conf).getScheme())

@@ -58,7 +58,7 @@ def _use_kernels() -> None:
     from balajoin.sinks.values import ResultEncoder
 
     row = dict.fromkeys(ROWS.names, 0) | {"key": b"k", "value": b"v"}
-    # Decoded, as kernels are compiled once for arrays that may be written and once for those that may not.
+    # Decoded, so that the arrays are read-only: numba compiles a kernel for writable and read-only ones separately.
     rows = concat([decode(encode(pa.Table.from_pylist([row, row], ROWS)))])
     index = build(longs(rows, "hash"), longs(rows, "time"))
     list(matches(rows, index, rows, Window(0, 0)))

@@ -1,4 +1,4 @@
-"""What every Python worker of Spark's needs to do once."""
+"""What the operators need from the Python worker of Spark that runs them."""
 
 import gc
 from functools import cache
@@ -10,7 +10,7 @@ from balajoin.core.messages import Stamp
 
 @cache
 def settle() -> None:
-    """Takes what is imported by now out of the garbage collector's sight.
+    """Hides all objects that exist by now from the garbage collector.
 
     Spark's worker runs a full collection after each task; over the objects of pandas, numba and pyarrow that takes
     ~100 ms, eight times a batch at n = 4 (measured: a fifth of a 500k-row batch, most of an almost empty one).
@@ -20,7 +20,7 @@ def settle() -> None:
 
 
 def current_stamp(plan: str = "") -> Stamp:
-    """Of the batch that this task belongs to. Every attempt at the task has the same."""
+    """The stamp of this task's batch. Every attempt at the task has the same."""
     context = TaskContext.get()
     assert context is not None
     join, batch = (context.getLocalProperty(name) for name in ("sql.streaming.queryId", "streaming.sql.batchId"))

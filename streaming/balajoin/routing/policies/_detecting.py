@@ -36,7 +36,7 @@ class DetectingPolicy(ABC):
 
     @abstractmethod
     def _place(self, targets: NDArray[np.int32], entries: NDArray[np.int32], keys: NDArray[np.int64]) -> Assignment:
-        """The assignment, where all rows would go home and those with an entry are skewed."""
+        """Makes the assignment. `targets` are the homes of all rows; rows with an entry are skewed."""
 
     def _as_fragments(
         self,

@@ -1,4 +1,4 @@
-"""Bala-Join: a sketch of the rows so far decides row by row which are skewed; those go by BalancedPartition."""
+"""Bala-Join: a sketch of the rows so far decides row by row which are skewed; BalancedPartition places these."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def _route_kernel(
     targets: NDArray[np.int32],
     entries: NDArray[np.int32],
 ) -> int:
-    """Routes rows from `begin` on, until the row that takes the last room for a U(x): how many rows are routed."""
+    """Routes rows from `begin` on, up to the one that takes the last room for a U(x). Returns the number of rows."""
     nodes = np.uint64(len(loads))
     last_entry = cells.shape[1] - 1
     for i in range(begin, len(hashes)):
@@ -60,7 +60,7 @@ class BalaJoin:
         self._rule = rule
         self._half_life = HalfLife(rule.half_life_ms, saved and saved["half_life"])
         self._online = Online(rule, saved and saved["sketch"])
-        # Forgetting keeps only keys that the sketch holds, so half of this becomes free at least.
+        # Forgetting keeps only keys that the sketch holds, so at least half of this capacity becomes free.
         self._partition = BalancedPartition(nodes, rule.balance, 2 * rule.counters)
         if saved is not None:
             self._partition.load_state(saved["partition"])
@@ -98,7 +98,7 @@ class BalaJoin:
         )
 
     def _forget(self) -> None:
-        """Keys far from skewed lose their U(x). Not at θ itself: a share close to it crosses it all the time."""
+        """Keys far below θ lose their U(x). The limit is not θ itself: a share close to θ crosses it all the time."""
         least = self._rule.threshold / 2 * self._online.sketch.total
         surely = [self._online.sketch.surely(key) for key in self._partition.keys.tolist()]
         self._partition.keep(np.array([rows > least for rows in surely], np.bool_))

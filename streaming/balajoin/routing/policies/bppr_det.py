@@ -1,7 +1,7 @@
 """BPPR with an independent detector: a first pass over the beginning of the source finds the skewed keys, for ever.
 
-Rows of a call are counted before they are routed. So a call that completes the first pass routes all its rows by what
-it found; rows of calls before it go home. What is counted does not age: it is the first rows, however long they take.
+Rows of a call are counted before they are routed. So the call that completes the first pass routes all its rows by the
+keys found; rows of earlier calls go home. Counts do not age: the first pass is the first rows, however long they take.
 """
 
 from dataclasses import replace

@@ -1,6 +1,6 @@
-"""Flow-Join: keys that are skewed on both sides are treated as by SFR, on the probe side only as by PRPD.
+"""Flow-Join: treats keys that are skewed on both sides as SFR does, and on the probe side only as PRPD does.
 
-A sketch a side decides. Build rows that the source passed before this call count, later ones do not.
+One sketch for each side decides. Only build rows that the source passed before this call count.
 
 Keys that are skewed on the build side only are hashed here like all others. The paper would treat them by PRPD with the
 sides exchanged: build rows stay where they are, probe rows go to all nodes. Here build rows always go to their home.

@@ -1,4 +1,4 @@
-"""The paper's GraHJ: every row to its key's home. The measure for all others, and what non-skewed rows always do."""
+"""The paper's GraHJ: every row goes to its key's home, as non-skewed rows do under all policies. It is the baseline."""
 
 from typing import Any
 
