@@ -8,7 +8,7 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, BinaryIO, TypeVar
 from uuid import uuid4
@@ -55,7 +55,7 @@ class RunInfo:
         return cls(**{**entry, "shelf": _SHELF_OF_NAME[entry["shelf"]], "blocks": tuple(entry["blocks"])})
 
     def to_entry(self) -> dict[str, Any]:
-        return {**asdict(self), "shelf": _NAME_OF_SHELF.get(self.shelf, self.shelf)}
+        return {**vars(self), "shelf": _NAME_OF_SHELF.get(self.shelf, self.shelf)}
 
 
 class DamagedRunError(Exception):

@@ -31,6 +31,9 @@ _log = logging.getLogger(__name__)
 # The sizes of a tier's runs differ by less than this factor, and this many runs are merged into one of the next tier.
 # So a row is merged log_8(rows) times, in local files, and a look-up searches at most 7 runs a tier.
 _FANOUT = 8
+# Runs of fewer rows are one tier: to open one costs more than to merge it once more. With a tier for every factor of 8,
+# from one row on, a node with batches of eight rows had 32 runs, not 20, and took 14.1 ms a batch, not 11.8.
+_FEW_ROWS = 512
 # Taking blocks over was 0.7 of the 1.7 s of a node with 275k rows. LZ4 halves their bytes for 0.03 µs of CPU a row.
 _COMPRESSION: Compression = "lz4"
 _TAG_BYTES = 8  # the shelf's number, padded so that the block behind it is aligned
@@ -291,7 +294,7 @@ class _Merge:
 
     @property
     def tier(self) -> int:
-        return (max(self.rows, 1).bit_length() - 1) // (_FANOUT.bit_length() - 1)
+        return (max(self.rows, _FEW_ROWS).bit_length() - 1) // (_FANOUT.bit_length() - 1)
 
 
 def merges(runs: Iterable[StoredRun]) -> Iterator[tuple[StoredRun, ...]]:
