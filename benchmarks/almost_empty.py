@@ -8,21 +8,38 @@ once, because each of only ten keys would be skewed.
 import re
 import statistics
 from collections.abc import Callable
+from pathlib import Path
 
 from bare import BARE
 from bench import START_MS, VALUE, checkpoint, create_topics, kafka, machine, session, start_to_kafka
-from contenders import BY_HASH, OURS, PLAIN, STAR, TUNED, Contender, Workload, writer_options
+from contenders import (
+    BY_HASH,
+    OUR_CONF,
+    OURS,
+    PLAIN,
+    STAR,
+    TUNED,
+    Contender,
+    Workload,
+    balajoin,
+    settings,
+    writer_options,
+)
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from balajoin.config.models import Kafka
+from balajoin.config.models import Config, Kafka, Output, Run, Stream
 from balajoin.embedded import workload
 from balajoin.kafka import client_options
+from balajoin.service.run import start
 
-_CONTENDERS = (OURS, BY_HASH, BARE, *PLAIN[1:], *TUNED[1:])
+AS_A_SERVICE = Contender("balajoin, exactly once, as `balajoin run` does it", balajoin, OUR_CONF, tuned=True)
+_CONTENDERS = (AS_A_SERVICE, OURS, BY_HASH, BARE, *PLAIN[1:], *TUNED[1:])
 _BATCHES = 60
+_PARTS = ("latestOffset", "walCommit", "queryPlanning", "addBatch", "commitOffsets", "triggerExecution")
 
 
 def main() -> None:
@@ -49,8 +66,11 @@ def _measure(
     probe, build = f"few-{suffix}", f"fewer-{suffix}"
     create_topics(servers, probe, build)
     with checkpoint() as folder:
-        frame = contender.make(spark, Workload(servers, probe, build, None, contender.tuned))
-        query = start_to_kafka(frame, writer_options(servers, contender.tuned), "out", folder)
+        if contender is AS_A_SERVICE:
+            query = _service(spark, servers, probe, build, folder)
+        else:
+            frame = contender.make(spark, Workload(servers, probe, build, None, contender.tuned))
+            query = start_to_kafka(frame, writer_options(servers, contender.tuned), "out", folder)
         for number in range(_BATCHES):
             events = [workload.Event(b"k%d-%d" % (number, n), START_MS + number * 1000 + n, VALUE) for n in range(10)]
             for topic in (probe, build):
@@ -62,7 +82,24 @@ def _measure(
     with_rows = [number for number, progress in enumerate(ran) if progress["numInputRows"]]
     times = [progress["durationMs"]["triggerExecution"] for progress in ran]
     warm = with_rows[len(with_rows) // 2 :]
+    if contender is AS_A_SERVICE:
+        parts = {name: statistics.median(ran[at]["durationMs"].get(name, 0) for at in warm) for name in _PARTS}
+        Console(width=110).print(contender.name, "in ms:", parts)
     return statistics.median(times[number] for number in warm), sum(times[warm[0] :]) / len(warm)
+
+
+def _service(spark: SparkSession, servers: Kafka, probe: str, build: str, folder: Path) -> StreamingQuery:
+    create_topics(servers, "commits")
+    config = Config(
+        name="almost-empty",
+        kafka=servers,
+        probe=Stream(topic=probe),
+        build=Stream(topic=build),
+        join=settings(None),
+        output=Output(topic="out", commit_topic="commits"),
+        run=Run(checkpoint=str(folder / "checkpoint"), cache_dir=str(folder), trigger="0 s"),
+    )
+    return start(spark, config)
 
 
 if __name__ == "__main__":

@@ -187,7 +187,11 @@ def test_a_repeated_batch_is_not_written_again(service: Service) -> None:
 
 
 def test_no_batch_makes_spark_compile_what_an_earlier_one_did(service: Service) -> None:
-    """Spark would compile again if its generated code contained a value of the batch, such as its time."""
+    """Spark would compile again if its generated code contained a value of the batch, such as its time.
+
+    Each batch gets rows of one stream: Spark compiles other code for a batch with rows of both, and which rows share a
+    batch would be chance.
+    """
     compiled = getattr(service.spark._jvm, "org.apache.spark.metrics.source.CodegenMetrics").METRIC_COMPILATION_TIME()
     counts = []
     query = service.start()
@@ -195,7 +199,7 @@ def test_no_batch_makes_spark_compile_what_an_earlier_one_did(service: Service) 
         for _ in range(4):
             for name in ("probe", "build"):
                 service.send_rows(name)
-            query.processAllAvailable()
+                query.processAllAvailable()
             counts.append(compiled.getCount())
     finally:
         query.stop()
