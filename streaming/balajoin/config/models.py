@@ -385,8 +385,8 @@ class Run(_Settings):
     master: Text | None = Field(
         default=None,
         description="Spark's master.",
-        examples=["local[4,4]"],
-        json_schema_extra={LEFT_OUT: "`local[N,4]`: N is `join.nodes`, or the number of cores if that is more"},
+        examples=["local[*,4]"],
+        json_schema_extra={LEFT_OUT: "`local[*,4]`"},
     )
     cache_dir: Text | None = Field(
         default=None,

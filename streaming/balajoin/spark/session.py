@@ -26,7 +26,9 @@ from balajoin.spark.failures import innermost_cause
 from balajoin.spark.jars import fetch
 from balajoin.spark.jvm_output import JvmOutput
 
-_TRIES = 4  # of a task, so that one lost Python worker does not end the query
+# A task is tried four times, so that one lost Python worker does not end the query. As many tasks at once as nodes, on
+# fewer cores, made 9 % more rows a second, but took 1.6 GB of memory in Python workers instead of 0.9 (4 on 2 cores).
+DEFAULT_MASTER = "local[*,4]"
 
 BASE_CONF = {
     **REQUIRED_CONF,
@@ -127,7 +129,7 @@ def session_conf(
     redactor: Redactor | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> dict[str, str]:
-    chosen_master = master or spark_conf.get("spark.master", default_master(nodes))
+    chosen_master = master or spark_conf.get("spark.master", DEFAULT_MASTER)
     local = is_local(chosen_master)
     log_settings = Path(__file__).with_name("log4j2-spark-verbose.properties" if verbose else "log4j2-spark.properties")
     # On one machine the jars are on the class path: one of them reads files, which Spark does before it loads its jars.
@@ -159,14 +161,6 @@ def _jvm_conf(spark_conf: Mapping[str, str], environ: Mapping[str, str]) -> dict
         for process, options in chosen.items()
         if not _CHOOSES_COLLECTOR.search(" ".join([*options, spark_conf.get(f"spark.{process}.extraJavaOptions", "")]))
     }
-
-
-def default_master(nodes: int | None) -> str:
-    """Runs as many tasks at once as there are nodes, even on fewer cores.
-
-    Tasks of a small batch mostly wait for Kafka or for Python.
-    """
-    return f"local[{max(cores(), nodes or 0)},{_TRIES}]"
 
 
 def cores() -> int:

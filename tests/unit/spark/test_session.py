@@ -10,11 +10,11 @@ import pytest
 from balajoin.config.redaction import Redactor, is_secret
 from balajoin.errors import ConfigError
 from balajoin.spark.session import (
+    DEFAULT_MASTER,
     _compiled_pyspark,
     _on_loopback,
     _start,
     checkpoint_conf,
-    cores,
     session_conf,
 )
 
@@ -34,8 +34,7 @@ def conf(**changed: Any) -> dict[str, str]:
 
 
 def test_the_users_settings_win() -> None:
-    assert conf(nodes=1000)["spark.master"] == "local[1000,4]"
-    assert conf()["spark.master"] == f"local[{cores()},4]"
+    assert conf()["spark.master"] == DEFAULT_MASTER
     assert conf(spark_conf={"spark.master": "local[1]"})["spark.master"] == "local[1]"
     assert conf(master="local[2]", spark_conf={"spark.master": "local[1]"})["spark.master"] == "local[2]"
     assert conf()["spark.ui.enabled"] == "false"
