@@ -192,16 +192,9 @@ def _table(title: str, shares: Counter[str]) -> Table:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=8_000_000, help="probe rows; a tenth as many build rows")
-    parser.add_argument("--batch", type=int, default=600_000)
-    parser.add_argument("--warm-up", type=int, default=5, help="batches before the profilers start")
+    service.add_load_options(parser, rows=8_000_000, warm_up=5)
     parser.add_argument("--seconds", type=int, default=20)
-    parser.add_argument("--span-ms", type=int, default=600_000, help="of event time")
     parser.add_argument("--load", choices=service.EXPONENTS, default="zipf")
-    parser.add_argument("--interval", default="10 d", help="how far apart in time two rows may match")
-    parser.add_argument("--lateness", default="0 s")
-    parser.add_argument("--policy", default="bala-join")
-    parser.add_argument("--value", help="output.value; left out, the default JSON")
     return parser.parse_args()
 
 

@@ -304,18 +304,23 @@ def _variant(text: str) -> tuple[str, tuple[str, str]]:
     return name, (key, value)
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=3_000_000, help="probe rows; a tenth as many build rows")
+def add_load_options(parser: argparse.ArgumentParser, rows: int, warm_up: int) -> None:
+    """Options of the rows that are produced, and of the join that reads them."""
+    parser.add_argument("--rows", type=int, default=rows, help="probe rows; a tenth as many build rows")
     parser.add_argument("--batch", type=int, default=600_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--warm-up", type=int, default=2, help="batches that are not counted")
+    parser.add_argument("--warm-up", type=int, default=warm_up, help="batches that are not counted")
     parser.add_argument("--span-ms", type=int, default=600_000, help="event time that the rows span")
-    parser.add_argument("--loads", nargs="+", choices=EXPONENTS, default=list(EXPONENTS))
     parser.add_argument("--interval", default="10 d", help="how far apart in time two rows may match")
     parser.add_argument("--lateness", default="0 s")
     parser.add_argument("--policy", default="bala-join")
     parser.add_argument("--value", help="output.value (default: JSON)")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_load_options(parser, rows=3_000_000, warm_up=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--loads", nargs="+", choices=EXPONENTS, default=list(EXPONENTS))
     parser.add_argument("--peers", nargs="+", choices=peer.PEERS, default=[], help="Spark's own queries, to compare")
     parser.add_argument("--tree", type=_tree, action="append", default=[], metavar="NAME=FOLDER")
     parser.add_argument("--variant", type=_variant, action="append", default=[], metavar="NAME:KEY=VALUE")

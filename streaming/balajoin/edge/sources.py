@@ -9,7 +9,7 @@ from balajoin.edge import intake
 from balajoin.edge.pack import Packer
 from balajoin.kafka.producer import Publisher
 from balajoin.spark.schemas import spark_schema
-from balajoin.spark.session import cores, is_local
+from balajoin.spark.session import is_local
 
 
 def blocks(
@@ -31,9 +31,10 @@ def blocks(
 
 
 def _coalesced(records: DataFrame) -> DataFrame:
-    """On one machine there is one reading task for each core, and it reads several partitions: a task for each
-    partition took 20 ms of CPU time even with nothing to read. On a cluster the number of cores changes, and a task for
-    each partition lets all cores work.
+    """On one machine, no more reading tasks than can run at once.
+
+    A task for each partition took 20 ms of CPU time even with nothing to read. On a cluster the number of cores
+    changes, and a task for each partition lets all cores work.
     """
-    master = records.sparkSession.sparkContext.master or ""
-    return records.coalesce(cores()) if is_local(master) else records
+    context = records.sparkSession.sparkContext
+    return records.coalesce(context.defaultParallelism) if is_local(context.master or "") else records

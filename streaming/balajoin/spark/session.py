@@ -163,11 +163,6 @@ def _jvm_conf(spark_conf: Mapping[str, str], environ: Mapping[str, str]) -> dict
     }
 
 
-def cores() -> int:
-    """The number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _redacting(secrets: str) -> dict[str, str]:
     """Settings by which Spark hides these secrets in its settings and plans."""
     return {"spark.redaction.regex": f"{SECRET_NAMES}|{secrets}", "spark.sql.redaction.string.regex": secrets}
