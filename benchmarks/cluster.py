@@ -24,7 +24,7 @@ from balajoin.core.spec import JoinSpec
 from balajoin.embedded.workload import zipf_keys
 from balajoin.routing import policies
 from balajoin.routing.policies import Policy
-from balajoin.routing.rule import PolicyName, SkewRule
+from balajoin.routing.rule import Measure, PolicyName, SkewRule
 from balajoin.testing import topics
 from balajoin.testing.simulation import Sent, Simulation, Tables, Task
 
@@ -51,6 +51,12 @@ class Scenario:
     keys: int = 100_000
     seed: int = 0
     """Of the keys' hashes, and so of their homes."""
+    moves_after: int | None = None
+    """After so many batches other keys are hot; None: never."""
+    measure: Measure = "work"
+    pair_cost: float = 1.0
+    by_key: bool = False
+    """Whether a key's rows are all in one partition, as Kafka's own partitioner puts them; else rows come in turn."""
 
     @property
     def probe_rows(self) -> int:
@@ -80,15 +86,22 @@ class Outcome:
     signals: int = 0
     pulls: int = 0
     replicas: int = 0
+    fragments: int = 0
+    """Copies of probe rows: what came to nodes beyond the first of each row."""
+    by_batch: list[list[tuple[int, int]]] = field(default_factory=list)
+    """Rows taken and pairs made in each batch, by node."""
 
     @classmethod
     def of(cls, nodes: int) -> "Outcome":
         return cls(*([0] * nodes for _ in range(4)), [0.0] * nodes)
 
     @property
-    def work(self) -> list[int]:
+    def work(self) -> list[float]:
+        return self.work_at(1)
+
+    def work_at(self, pair_cost: float) -> list[float]:
         """Rows taken in and pairs made: what a node's time goes into, without the noise of measuring it."""
-        return [taken + pairs for taken, pairs in zip(self.taken, self.pairs, strict=True)]
+        return [taken + pair_cost * pairs for taken, pairs in zip(self.taken, self.pairs, strict=True)]
 
 
 def balance_factor(rows: Sequence[int]) -> float | None:
@@ -112,6 +125,7 @@ def stream(scenario: Scenario) -> Stream:
     build_rows = s.rows - s.probe_rows
     in_turn = np.random.default_rng(3).permutation(build_rows) % s.keys
     build = in_turn if s.build_zipf is None else zipf_keys(build_rows, s.keys, s.build_zipf, 2)
+    probe, build = (_moved(side, s) for side in (probe, build))
 
     def table(numbers: NDArray[np.int64], batch: int, source: int) -> pa.Table:
         rows = len(numbers)
@@ -120,7 +134,7 @@ def stream(scenario: Scenario) -> Stream:
             pa.array(hashes[numbers]),
             pa.array(times),
             pa.array(np.full(rows, source, np.int32)),
-            pa.array(batch * rows + np.arange(rows)),
+            pa.array(batch * s.rows + np.arange(rows)),
             pa.array(names[numbers], pa.binary()),
             pa.array([_VALUE] * rows, pa.binary()),
         ]
@@ -128,7 +142,9 @@ def stream(scenario: Scenario) -> Stream:
 
     def rows_of(side: NDArray[np.int64], batch: int, source: int) -> pa.Table:
         size = len(side) // s.batches
-        return table(side[batch * size : (batch + 1) * size][source :: s.nodes], batch, source)
+        rows = side[batch * size : (batch + 1) * size]
+        mine = rows[hashes[rows] // 7 % s.nodes == source] if s.by_key else rows[source :: s.nodes]
+        return table(mine, batch, source)
 
     batches: list[list[dict[Side, pa.Table]]] = [
         [{"probe": rows_of(probe, b, i), "build": rows_of(build, b, i)} for i in range(s.nodes)]
@@ -136,6 +152,14 @@ def stream(scenario: Scenario) -> Stream:
     ]
     counts = np.bincount(probe, minlength=s.keys)
     return Stream(batches, hashes[counts > s.threshold * len(probe)])
+
+
+def _moved(numbers: NDArray[np.int64], s: Scenario) -> NDArray[np.int64]:
+    """The same keys, or after each `moves_after` batches the next ones."""
+    if s.moves_after is None:
+        return numbers
+    batch = np.arange(len(numbers)) * s.batches // max(len(numbers), 1)
+    return (numbers + batch // s.moves_after * 1_000) % s.keys
 
 
 class Cluster(Simulation):
@@ -151,6 +175,10 @@ class Cluster(Simulation):
             balance=scenario.balance,
             keys=tuple(self._rows.hot.tolist()) if policy == "bppr" else (),
             first_pass_rows=max(scenario.batch_rows // nodes, 1),
+            measure=scenario.measure,
+            pair_cost=scenario.pair_cost,
+            window_us=scenario.window_us,
+            sources=nodes,
         )
         self.outcome = Outcome.of(nodes)
 
@@ -158,6 +186,7 @@ class Cluster(Simulation):
         """A batch at a time; three more without rows, until the last signal is answered and the answer is joined."""
         for number, sources in enumerate([*self._rows.batches, [], [], []]):
             self.now_ms = number * 1000
+            self.outcome.by_batch.append([(0, 0)] * self.spec.nodes)
             self.step(
                 {source: {side: [rows] for side, rows in tables.items()} for source, tables in enumerate(sources)}
             )
@@ -177,11 +206,13 @@ class Cluster(Simulation):
             sent = super().route(number, tables)
         outcome.sources_busy += timed()
         self._count_signals(own, sent.signals)
+        outcome.fragments -= sum(rows.num_rows for rows in tables["probe"])
         for node, arrivals in enumerate(sent.arrivals):
             outcome.skewed[node] += sent.statistics.skewed_rows[node]
             for arrival in arrivals:
                 outcome.bytes[arrival.side] += sum(rows.nbytes for rows in arrival.rows) if node != own else 0
                 if arrival.side == "probe":
+                    outcome.fragments += sum(rows.num_rows for rows in arrival.rows)
                     hot = (np.isin(longs(rows, "hash"), self._rows.hot) for rows in arrival.rows)
                     outcome.hot[node] += sum(int(is_hot.sum()) for is_hot in hot)
         return sent
@@ -195,8 +226,10 @@ class Cluster(Simulation):
         shipped = [record for record in self.topics.written[published:] if record.section == "replica"]
         outcome.bytes["signals"] += sum(len(record.note or "") for record in shipped)
         outcome.bytes["replicas"] += sum(rows.nbytes for shipment in done.shipments for rows in shipment.rows)
-        outcome.taken[task.node] += noted.probe_rows + noted.build_rows + noted.replica_rows
         outcome.pairs[task.node] += noted.pairs
+        rows = noted.probe_rows + noted.build_rows + noted.replica_rows
+        outcome.taken[task.node] += rows
+        outcome.by_batch[-1][task.node] = (rows, noted.pairs)
         outcome.pulls += noted.pulls
         outcome.replicas += noted.pulled_rows + noted.forwarded_rows
         return done

@@ -44,7 +44,7 @@ _DISTRIBUTIONS = {"uniform": 0.0, "zipf-1.25": 1.25, "one-key": None}
 
 
 @dataclass
-class Run:
+class Measured:
     seconds: float = 0.0
     totals: Counter[str] = field(default_factory=Counter)
     taken: list[int] = field(default_factory=lambda: [0] * _NODES)
@@ -77,7 +77,7 @@ def main() -> None:
             exponent = _DISTRIBUTIONS[name]
             keys, zipf = (1, 0.0) if exponent is None else (options.keys, exponent)
             preload(servers, f"probe-{name}", options.probe, keys, zipf, _SPAN_MS, seed=1)
-            runs: dict[PolicyName, list[Run]] = {policy: [] for policy in options.policies}
+            runs: dict[PolicyName, list[Measured]] = {policy: [] for policy in options.policies}
             for round_ in range(options.rounds + 1):
                 for policy in options.policies:
                     progress.update(task, description=f"{name}: {policy}")
@@ -103,7 +103,7 @@ def _run(
     batch_rows: int,
     name: str,
     record: Path | None,
-) -> Run:
+) -> Measured:
     # bppr is told what is true at Zipf 1.25: the dozen most frequent keys exceed θ.
     given = tuple(f"k{number:08d}" for number in range(12)) if policy == "bppr" else ()
     create_topics(servers, f"control-{name}", f"replicas-{name}")
@@ -134,7 +134,7 @@ def _run(
             .start()
         )
         running.processAllAvailable()
-        run = Run(time.perf_counter() - began)
+        run = Measured(time.perf_counter() - began)
         tell = Telling(
             name,
             policy=policy,
@@ -151,7 +151,7 @@ def _run(
     return run
 
 
-def _table(title: str, runs: dict[PolicyName, list[Run]], rows: int) -> Table:
+def _table(title: str, runs: dict[PolicyName, list[Measured]], rows: int) -> Table:
     columns = ("rows/s", "from - to", "rows", "work", "CPU", "B sent", "probe MB", "build MB", "replicas MB")
     table = Table(title=title, title_justify="left", box=SIMPLE)
     table.add_column("", no_wrap=True)

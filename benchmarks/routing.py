@@ -7,6 +7,7 @@ runs, in turns, so other work on the machine counts little. Each ratio is of tim
 import argparse
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -69,7 +70,16 @@ def _policies(streams: dict[float, NDArray[np.int64]], nodes: int) -> Table:
             (seconds,) = _seconds(hashes, make(name, nodes, 0, rule).assign)
             speeds.append(f"{len(hashes) / seconds / 1e6:.1f}")
         table.add_row(name, *speeds)
+    table.add_row("bala-join by work", *(_by_work(hashes, nodes) for hashes in streams.values()))
     return table
+
+
+def _by_work(hashes: NDArray[np.int64], nodes: int) -> str:
+    """Every key has build rows, so that pairs count too."""
+    policy = make("bala-join", nodes, 0, replace(_RULE, measure="work", window_us=1_000_000))
+    policy.note_build(hashes[:_BATCH_ROWS], np.arange(_BATCH_ROWS))
+    (seconds,) = _seconds(hashes, policy.assign)
+    return f"{len(hashes) / seconds / 1e6:.1f}"
 
 
 def _state(hashes: NDArray[np.int64], nodes: int) -> str:

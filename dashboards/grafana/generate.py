@@ -241,10 +241,11 @@ OVERVIEW: dict[str, list[Panel]] = {
     "Balance and traffic": [
         lines(
             "B against ε",
-            "B of recent skewed rows, and the limit that is set.",
+            "B of what the policy balances, the limit that is set, and how much the busiest node has above the mean.",
             SHARE,
             (of_joins("balajoin_balance_ratio"), "{{join}} B"),
             (of_joins("balajoin_balance_limit_ratio"), "{{join}} limit ε"),
+            (of_joins("balajoin_work_excess_ratio"), "{{join}} busiest node's work above the mean"),
             bounds=RATIO,
         ),
         lines(

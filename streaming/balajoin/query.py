@@ -78,7 +78,7 @@ def plan(
         blocks = sources.blocks(spark, side, stream, typed, kafka, settings, publisher, begin, hash_bits)
         return observed.packed(blocks, side)
 
-    rule = given_keys.rule(spark, settings.skew, probe_types.key, hash_bits, may_fragment=not spec.kind.awaited)
+    rule = given_keys.rule(spark, settings.skew, probe_types.key, spec, hash_bits)
     router = Router.of(settings, rule, publisher, spec.plan, seed.sources)
     routed = (
         packed("probe", probe, probe_types)
@@ -96,8 +96,7 @@ def plan(
     processor = NodeProcessor(nodes, spec, side_topics, cache_dir, sink)
     joined = (
         observed.sources(routed, nodes)
-        .unionAll(streams.signals(spark, control, kafka, nodes, begin_control))
-        .unionAll(streams.replicas(spark, replica, kafka, nodes, begin_replicas))
+        .unionAll(streams.messages(spark, control, begin_control, replica, begin_replicas, kafka, nodes))
         .groupBy("node")
         .transformWithStateInPandas(processor, spark_schema(JOINED), "append", "none", initialState=seed.first_states())
     )

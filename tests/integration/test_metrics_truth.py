@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from balajoin import JoinSettings, Kafka, Stream
 from balajoin.config.models import Config, Output, Run
-from balajoin.core.blocks import ROWS, SENT_COMPRESSION, encode
+from balajoin.core.blocks import ROWS, encode
 from balajoin.observe.following import Reports
 from balajoin.observe.metrics import Address, Exporter, JoinMetrics, follow
 from balajoin.observe.metrics.exporter import executors
@@ -74,7 +74,13 @@ def configured(streams: Streams, make_topic: Callable[..., str], tmp_path: Path)
                 lateness=f"{LATENESS_MS} ms",
                 nodes=NODES,
                 policy=policy,
-                skew={"threshold": THRESHOLD, "balance": BALANCE, "half_life": "1 h", "lease": "1 h"},
+                skew={
+                    "threshold": THRESHOLD,
+                    "balance": BALANCE,
+                    "measure": "rows",
+                    "half_life": "1 h",
+                    "lease": "1 h",
+                },
                 dead_letter_topic=make_topic("dead", 1),
                 late_topic=make_topic("late", 1),
                 control_topic=make_topic("control", 1),
@@ -154,7 +160,7 @@ class Truth:
     def traffic(self, stream: str) -> int:
         """Bytes, if each source sends each node one block."""
         tables = [pa.Table.from_pylist(rows, ROWS) for (at, _, _), rows in self.crossed.items() if at == stream]
-        return sum(len(encode(table, SENT_COMPRESSION)) for table in tables)
+        return sum(len(encode(table)) for table in tables)
 
     @property
     def balance(self) -> float:

@@ -113,6 +113,15 @@ def test_it_shows_what_the_batches_did(page: Page) -> None:
         assert page.texts("#status") == ["Live."]
 
 
+def test_work_has_no_limit_to_be_above(page: Page) -> None:
+    with served(moment(0, b_skewed=0.5, epsilon=None)) as (_, url):
+        page.open(url)
+        page.has_drawn()
+        assert page.texts(".balance-word") == ["of work"]
+        assert page.texts(".b-epsilon") == ["–"]
+        assert page.texts("#status") == ["Live."]
+
+
 def test_it_follows_each_batch_and_says_once_that_balance_is_lost(page: Page) -> None:
     with served(moment(0)) as (hub, url):
         page.open(url)
@@ -207,7 +216,7 @@ def test_a_screen_reader_finds_words_for_all_that_is_drawn(page: Page) -> None:
     ]
     pictures = [name for role, name in spoken if role == "image"]
     assert any("up to 100 rows in and 250 rows out per second" in name for name in pictures)
-    assert any("0.30 for skewed rows, 0.33 for all rows; ε is 0.2, above ε." in name for name in pictures)
+    assert any("0.30 for what is balanced, 0.33 for all rows; ε is 0.2, above ε." in name for name in pictures)
     assert all(pictures)
     assert {"main", "status", "table", "columnheader", "rowheader"} <= set(roles)
     assert ("columnheader", "node 1") in spoken

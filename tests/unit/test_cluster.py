@@ -1,6 +1,7 @@
 """All nodes and sources of a join, and its two topics, without Spark: random schedules against the join's definition.
 
 Routing is by the real policies and by one without rhyme or reason: whatever it does, no pair may be lost or repeated.
+Bala-Join by work may also choose between nodes and columns without reason, because on few nodes it uses no columns.
 Batches are tried several times. Attempts of one start read more or fewer of their batch's signals early. Attempts of
 different starts have other settings and versions, and find other rows in the same records.
 """
@@ -10,8 +11,9 @@ import random
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import Any, get_args
 from unittest.mock import patch
 
 import numpy as np
@@ -19,6 +21,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from balajoin.checkpoints.leftovers import Entry
 from balajoin.checkpoints.rehome import Rescale
@@ -31,9 +34,9 @@ from balajoin.core.matrix import matrix
 from balajoin.core.messages import ANY_PLAN, Stamp
 from balajoin.core.sides import SIDES, Side
 from balajoin.core.spec import JoinSpec, JoinType
-from balajoin.routing import policies
-from balajoin.routing.policies import Assignment, HotKey, Policy
-from balajoin.routing.rule import PolicyName, SkewRule
+from balajoin.routing import grid, placement, policies
+from balajoin.routing.policies import Assignment, HotKey, Policy, _by_work
+from balajoin.routing.rule import Measure, PolicyName, SkewRule
 from balajoin.routing.state import SourceState
 from balajoin.testing import topics
 from balajoin.testing.simulation import Sent, Simulation, Tables, Task
@@ -86,7 +89,7 @@ class Whim:
             np.array(fragments, np.bool_),
         )
 
-    def note_build(self, hashes):
+    def note_build(self, hashes, times):
         pass
 
     def age(self, now_ms):
@@ -157,6 +160,11 @@ class Schedule:
     lease_us: int
     stragglers: bool
     policy: PolicyName | None
+    measure: Measure
+    whimsical: bool
+    """Which keys Bala-Join by work sends to columns of the matrix of nodes, follows from the rows of the batch only."""
+    other_measure_from: int | None
+    """Before this batch the join is stopped, and goes on with the other measure."""
     choices: str
     broadcasts: bool
     hashes: int
@@ -233,7 +241,10 @@ def schedules(draw: st.DrawFn, type_: JoinType) -> Schedule:
         lags={side: tuple(draw(lags) for _ in range(3)) for side in SIDES},
         lease_us=draw(st.sampled_from([1, SECOND, 20 * SECOND, HOUR])),
         stragglers=draw(usually(False, True)),
-        policy=draw(usually(None, "bppr", "pnr", "prpd", "sfr", "flow-join", "bala-join")),
+        policy=draw(usually(None, "bppr", "pnr", "prpd", "sfr", "flow-join", "bala-join", "bala-join")),
+        measure=draw(st.sampled_from(get_args(Measure))),
+        whimsical=draw(st.booleans()),
+        other_measure_from=draw(st.none() | st.integers(1, 9)),
         choices=draw(st.sampled_from(choices)),
         broadcasts=draw(st.booleans()),
         hashes=draw(st.sampled_from([1 << 32, 1, 3])),
@@ -270,7 +281,7 @@ def rescaled_schedules(draw: st.DrawFn, type_: JoinType) -> Schedule:
     drawn = tuple(draw(st.lists(batches, min_size=4, max_size=10)))
     return Schedule(
         spec=JoinSpec(
-            nodes=draw(st.sampled_from([2, 3])),
+            nodes=draw(st.sampled_from([2, 3, 4])),
             before_us=before,
             after_us=width - before,
             lateness_us=draw(st.sampled_from([0, 1])) * SECOND,
@@ -282,7 +293,10 @@ def rescaled_schedules(draw: st.DrawFn, type_: JoinType) -> Schedule:
         lags={"probe": (0, 0), "build": (draw(st.sampled_from([0, 3, 8])) * SECOND,)},
         lease_us=draw(st.sampled_from([1, SECOND, HOUR])),
         stragglers=False,
-        policy=None,
+        policy=draw(usually(None, "bala-join", "bala-join")),
+        measure=draw(st.sampled_from(get_args(Measure))),
+        whimsical=draw(st.booleans()),
+        other_measure_from=draw(st.none() | st.integers(1, 9)),
         choices=draw(st.sampled_from(["s", "hs", "f"] if type_ == "inner" else ["s", "hs"])),
         broadcasts=draw(st.booleans()),
         hashes=1 << 32,
@@ -292,7 +306,7 @@ def rescaled_schedules(draw: st.DrawFn, type_: JoinType) -> Schedule:
         zombies=False,
         ends_quietly=draw(st.booleans()),
         batches=drawn,
-        rescale=(draw(st.integers(2, len(drawn) - 1)), draw(st.sampled_from([1, 2, 3]))),
+        rescale=(draw(st.integers(2, len(drawn) - 1)), draw(st.sampled_from([1, 2, 3, 4]))),
     )
 
 
@@ -322,7 +336,7 @@ def repeated_schedules(draw: st.DrawFn, type_: JoinType) -> Schedule:
     )
     return Schedule(
         spec=JoinSpec(
-            nodes=draw(st.sampled_from([2, 3])),
+            nodes=draw(st.sampled_from([2, 3, 4])),
             before_us=before,
             after_us=width - before,
             lateness_us=draw(st.sampled_from([0, 1])) * SECOND,
@@ -334,7 +348,10 @@ def repeated_schedules(draw: st.DrawFn, type_: JoinType) -> Schedule:
         lags={"probe": (0, 0), "build": (draw(st.sampled_from([0, 3])) * SECOND,)},
         lease_us=draw(st.sampled_from([1, SECOND, HOUR])),
         stragglers=draw(st.booleans()),
-        policy=None,
+        policy=draw(usually(None, "bala-join", "bala-join")),
+        measure=draw(st.sampled_from(get_args(Measure))),
+        whimsical=draw(st.booleans()),
+        other_measure_from=draw(st.none() | st.integers(1, 9)),
         choices=draw(st.sampled_from(choices)),
         broadcasts=False,
         hashes=1 << 32,
@@ -365,6 +382,9 @@ class Cluster(Simulation):
         self.offsets: Counter[tuple[Side, int]] = Counter()
         self.clock = 1_000 * HOUR
         self.guests_pairs = 0
+        self.by_work: set[bool] = set()
+        """Whether rows that Bala-Join by work sent away were fragments."""
+        self.measure = schedule.measure
 
     def policy(self, source: int, state: bytes | None) -> Policy:
         schedule, nodes = self.schedule, self.spec.nodes
@@ -373,7 +393,13 @@ class Cluster(Simulation):
         if schedule.policy is None:
             return Whim(nodes, schedule.seed + source, schedule.broadcasts, schedule.choices, int(state or 0))
         skewed = tuple({hash_of(key, schedule.hashes) for key in KEYS[:2]})
-        rule = SkewRule(keys=skewed, may_fragment=self.spec.type == "inner")
+        rule = SkewRule(
+            keys=skewed,
+            measure=self.measure,
+            window_us=self.spec.before_us + self.spec.after_us,
+            sources=self.spec.sources["build"],
+            may_fragment=self.spec.type == "inner",
+        )
         return policies.make(schedule.policy, nodes, source, rule, state)
 
     # --- one batch ----------------------------------------------------------------------------------------------------
@@ -401,6 +427,12 @@ class Cluster(Simulation):
             number: {side: [table(some, self.schedule.hashes)] for side, some in by_side.items()}
             for number, by_side in rows.items()
         }
+
+    def route(self, number: int, tables: Tables) -> Sent:
+        sent = super().route(number, tables)
+        if self.schedule.policy == "bala-join" and self.measure == "work":
+            self.by_work |= {signal.fragment for signal in sent.signals}
+        return sent
 
     def rescale(self, nodes: int) -> None:
         """What a stopped join left becomes one of so many nodes. What it published and nobody read stays there."""
@@ -530,6 +562,9 @@ class Cluster(Simulation):
         for number, batch in enumerate(self.schedule.batches):
             if nodes and number == at:
                 self.rescale(nodes)
+            if number == self.schedule.other_measure_from:
+                self.next_plan()
+                self.measure = "rows" if self.measure == "work" else "work"
             self.play(batch)
         self.drain()
         assert self.schedule.stragglers or not self.late
@@ -580,6 +615,7 @@ class Cluster(Simulation):
             else:
                 assert set(on_time["probe"]) - met <= given <= set(on_time["probe"]) - surely_met
         event(f"{self.spec.type}: pairs away from home: {'none' if not self.guests_pairs else 'some'}")
+        event(f"by work, signals of fragments: {sorted(self.by_work)}")
         event(f"pairs: {'none' if not pairs else 'few' if len(pairs) < 10 else 'many'}")
 
     def check_all_ends(self) -> None:
@@ -629,6 +665,15 @@ def test_no_pair_is_lost_or_repeated_when_attempts_at_a_batch_differ(type_, data
     play(data.draw(repeated_schedules(type_)))
 
 
+@settings(max_examples=examples(50))
+@pytest.mark.parametrize("type_", get_args(JoinType))
+@given(data=st.data())
+def test_no_pair_is_lost_or_repeated_when_keys_change_between_nodes_and_columns(type_, data):
+    schedule = data.draw(st.one_of(schedules(type_), repeated_schedules(type_), rescaled_schedules(type_)))
+    spec = replace(schedule.spec, nodes=data.draw(st.sampled_from([4, 6])))
+    play(replace(schedule, spec=spec, policy="bala-join", measure="work", whimsical=True))
+
+
 @settings(max_examples=examples(20))
 @given(seed=st.integers(0, 1 << 20))
 @example(seed=239)
@@ -642,6 +687,9 @@ def test_a_lost_attempt_ships_together_with_the_committed_one(seed):
             lease_us=1,
             stragglers=False,
             policy=None,
+            measure="work",
+            whimsical=False,
+            other_measure_from=None,
             choices="hs",
             broadcasts=False,
             hashes=1 << 32,
@@ -660,5 +708,22 @@ def test_a_lost_attempt_ships_together_with_the_committed_one(seed):
 
 
 def play(schedule: Schedule) -> None:
-    with patch.object(encoding, "_MAX_PART_BYTES", schedule.part_bytes):
+    with ExitStack() as patches:
+        patches.enter_context(patch.object(encoding, "_MAX_PART_BYTES", schedule.part_bytes))
+        patches.enter_context(patch.object(_by_work, "LEAST_SKEWED_ROWS", 1))  # a batch has few rows
+        if schedule.whimsical:
+            patches.enter_context(patch.object(grid, "_spares_copies", any_keys))
+            patches.enter_context(patch.object(grid, "place_within", at_any_level))
         Cluster(schedule).play_all()
+
+
+def any_keys(hot: grid.Hot, _: placement.Placement) -> NDArray[np.bool_]:
+    return (hot.rows + hot.hashes) % 3 > 0
+
+
+def at_any_level(limit: int, others: Any, keys: placement.SkewedKeys, weights: Any) -> placement.Placement:
+    """Away from home, where the few rows of a batch would all have room, and in any order."""
+    others = others.copy()
+    others[homes(keys.hashes, len(others))] += 1 << 40
+    order = np.argsort(keys.places % 7 + np.where(keys.places < 0, 100, 0), axis=1)
+    return placement.place(others, replace(keys, places=np.take_along_axis(keys.places, order, axis=1)), weights, 0.0)

@@ -38,7 +38,7 @@ from balajoin.config.redaction import Redactor, is_secret, redact
 from balajoin.core.sides import SIDES
 from balajoin.core.spec import JoinType
 from balajoin.errors import ConfigError, Problem
-from balajoin.routing.rule import PolicyName
+from balajoin.routing.rule import Measure, PolicyName
 
 if TYPE_CHECKING:
     from balajoin.config.address import Address
@@ -158,6 +158,23 @@ class Skew(_Settings):
         description="ε: how far below the fullest node, as a share of it, the emptiest node may be.",
         examples=[0.2],
     )
+    measure: Measure = Field(
+        default="work",
+        description="What `bala-join` balances: `work`, which is all rows and their pairs, or `rows`, which is the "
+        "paper's exact behaviour: skewed probe rows only.",
+        examples=["work"],
+    )
+    pair_cost: Annotated[float, Field(ge=0, le=1000)] = Field(
+        default=1.0,
+        description='With `measure = "work"`: the work of making and writing a pair, in rows taken in.',
+        examples=[1.0],
+    )
+    weights: tuple[Annotated[float, Field(ge=0.01, le=100)], ...] = Field(
+        default=(),
+        description='With `measure = "work"`: one number for each node, node 0 first. A node with half the weight of '
+        "another gets half the work, as far as [skewed rows](policies.md#node-weights) allow.",
+        examples=[[1.0, 1.0, 1.0, 0.5]],
+    )
     counters: Annotated[WholeNumber, Field(ge=16, le=1 << 20)] = Field(
         default=1024, description="Number of counters in the sketch of each source.", examples=[1024]
     )
@@ -191,6 +208,9 @@ class Skew(_Settings):
             *,
             threshold: float = 0.01,
             balance: float = 0.2,
+            measure: Measure = "work",
+            pair_cost: float = 1.0,
+            weights: Sequence[float] = (),
             counters: int = 1024,
             half_life: str = "1 min",
             lease: str = "1 min",
@@ -304,11 +324,25 @@ class JoinSettings(_Settings):
         """Names the side topics `<probe>-<build>.late`, …, because a library's join has no output topic."""
         return self.with_side_topics(f"{probe.topic}-{build.topic}")
 
+    @property
+    def balance_limit(self) -> float | None:
+        """How large B may become. None if the policy balances work, which has another bound."""
+        return None if self.policy == "bala-join" and self.skew.measure == "work" else self.skew.balance
+
     @field_validator("skew")
     @classmethod
     def _bppr_is_told_its_keys(cls, skew: Skew, info: ValidationInfo) -> Skew:
         if info.data.get("policy") == "bppr" and not skew.keys:
             raise wrong("is missing: bppr does not detect skewed keys, so name them", 'keys = ["user-1"]', at="keys")
+        return skew
+
+    @field_validator("skew")
+    @classmethod
+    def _each_node_has_a_weight(cls, skew: Skew, info: ValidationInfo) -> Skew:
+        weights, nodes = len(skew.weights), info.data.get("nodes")
+        if weights and nodes is not None and weights != nodes:
+            hint = f"give {nodes} numbers, or leave weights out"
+            raise wrong(f"must have one number for each node: {weights} for join.nodes = {nodes}", hint, at="weights")
         return skew
 
     @field_validator("after_ms")

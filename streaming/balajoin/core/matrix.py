@@ -37,16 +37,34 @@ def fragment_of(partitions: NDArray[np.int32], offsets: NDArray[np.int64], rows:
     return out
 
 
-def replicate(
-    targets: NDArray[np.int32], fragmented: NDArray[np.bool_], first_column: int, nodes: int
-) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Sends each fragmented row to all nodes of a column, and any other row to its target. Columns take turns.
+@kernel
+def _replicate_kernel(
+    targets: NDArray[np.int32],
+    fragmented: NDArray[np.bool_],
+    height: int,
+    columns: int,
+    rows: NDArray[np.int32],
+    out: NDArray[np.int32],
+) -> None:
+    at = 0
+    for i in range(len(targets)):
+        for line in range(height if fragmented[i] else 1):
+            rows[at] = i
+            out[at] = targets[i] + line * columns
+            at += 1
 
-    The first fragmented row goes to `first_column`. Returns the number of the row behind each copy, and its node.
+
+def replicate(
+    targets: NDArray[np.int32], fragmented: NDArray[np.bool_], nodes: int
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Sends each fragmented row to all nodes of a column, which is its target, and any other row to its target.
+
+    Returns the number of the row behind each copy, and its node.
     """
+    if targets.shape != fragmented.shape:
+        raise TypeError(f"{len(targets)} targets do not fit {len(fragmented)} rows")
     height, columns = matrix(nodes)
-    copies = np.where(fragmented, height, 1)
-    rows = np.repeat(np.arange(len(targets), dtype=np.int32), copies)
-    copy = np.arange(len(rows)) - np.repeat(np.cumsum(copies) - copies, copies)
-    column = (first_column + np.cumsum(fragmented) - 1) % columns
-    return rows, np.where(fragmented[rows], copy * columns + column[rows], targets[rows]).astype(np.int32)
+    sent = len(targets) + int(np.count_nonzero(fragmented)) * (height - 1)
+    rows, out = np.empty(sent, np.int32), np.empty(sent, np.int32)
+    _replicate_kernel(targets, fragmented, height, columns, rows, out)
+    return rows, out

@@ -18,7 +18,7 @@ NODES = 4
 EXPONENT = 1.25
 VIEWS, PRICES, JOINED = "views", "prices", "views-with-prices"
 POLICIES: tuple[PolicyName, ...] = ("hash", "bala-join")
-SKEW = Skew()
+SKEW = Skew(measure="rows")  # as in the paper: the demo shows how many rows each node gets, and B of them
 
 _LARGEST_DELAY_MS = 2_000  # less than the allowed lateness: rows come out of order, but none too late
 _VIEWS_A_PRICE = 10

@@ -5,14 +5,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from balajoin.config.models import Skew
+from balajoin.core.spec import JoinSpec
 from balajoin.edge import intake, keys
 from balajoin.errors import ConfigError, Problem
 from balajoin.routing.rule import SkewRule
 
 
-def rule(
-    spark: SparkSession, skew: Skew, key_type: DataType, hash_bits: int = 64, *, may_fragment: bool = True
-) -> SkewRule:
+def rule(spark: SparkSession, skew: Skew, key_type: DataType, spec: JoinSpec, hash_bits: int = 64) -> SkewRule:
     return SkewRule(
         threshold=skew.threshold,
         balance=skew.balance,
@@ -20,7 +19,12 @@ def rule(
         half_life_ms=skew.half_life_ms,
         keys=hashes(spark, skew, key_type, hash_bits),
         first_pass_rows=skew.first_pass_rows,
-        may_fragment=may_fragment,
+        measure=skew.measure,
+        pair_cost=skew.pair_cost if spec.kind.pairs else 0,
+        weights=skew.weights,
+        window_us=spec.before_us + spec.after_us,
+        sources=spec.sources["build"],
+        may_fragment=not spec.kind.awaited,
     )
 
 

@@ -134,6 +134,12 @@ class BatchReport:
         """B of the skewed rows of the sources that had rows."""
         return balance(self.sources)
 
+    def work(self, pair_cost: float) -> tuple[float, ...]:
+        """What each node did, in rows: the rows it took in, and its pairs."""
+        return tuple(
+            node.probe_rows + node.build_rows + node.replica_rows + pair_cost * node.pairs for node in self.nodes
+        )
+
     @property
     def rows_in(self) -> int:
         """Records of both streams as the operators counted them. Not every offset is a record."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from balajoin.control.announcements import ANNOUNCED, announcement
 from balajoin.control.encoding import signal_record
-from balajoin.core.blocks import ROWS, SENT_BLOCK_BYTES, SENT_COMPRESSION, decode, encode, pieces
+from balajoin.core.blocks import ROWS, SENT_BLOCK_BYTES, decode, encode, pieces
 from balajoin.core.envelope import Addressed
 from balajoin.core.hashing import home
 from balajoin.core.messages import Signal, Stamp
@@ -113,7 +113,7 @@ class Router:
         own = labels[source.number % self.nodes]
 
         def addressed(label: int, section: Section, piece: pa.Table) -> Addressed:
-            block = encode(piece, SENT_COMPRESSION)
+            block = encode(piece)
             return Addressed(
                 node=label,
                 section=section,

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from balajoin.core.hashing import mix
 from balajoin.core.kernels import kernel
+from balajoin.routing.arrays import key_hashes
 
 Sequences = NDArray[np.int32]
 
@@ -36,6 +37,19 @@ def extend(sequences: Sequences, entry: int, size: int, hash_: int) -> None:
 def extend_to(sequences: Sequences, entry: int, size: int, hash_: int) -> None:
     for at in range(size):
         extend(sequences, entry, at, hash_)
+
+
+@kernel
+def _sequences_kernel(hashes: NDArray[np.int64], sequences: Sequences) -> None:
+    for entry in range(len(hashes)):
+        extend_to(sequences, entry, sequences.shape[1], hashes[entry])
+
+
+def node_sequences(hashes: NDArray[np.int64], nodes: int) -> Sequences:
+    """Of each key all nodes, in the order in which it uses them."""
+    sequences = np.empty((len(hashes), nodes), np.int32)
+    _sequences_kernel(key_hashes(hashes), sequences)
+    return sequences
 
 
 def node_sequence(hash_: int, nodes: int) -> tuple[int, ...]:

@@ -30,14 +30,14 @@ _MOST_HALVINGS = 63  # after these a 64-bit count is 0
 
 
 @inlined
-def count(slots: Slots, cells: Ints, hash_: int, mixed: np.uint64, weight: int) -> int:
+def count(slots: Slots, cells: Ints, hash_: int, mixed: np.uint64) -> int:
     """Counts a row and returns the position of its key. `mixed` is `mix(hash_, 0)`."""
-    cells[_SIZES, _TOTAL] += weight
+    cells[_SIZES, _TOTAL] += 1
     slot = slot_of(slots, cells, hash_, mixed)
     position = int(slots[slot])
     if position == EMPTY:
         position = _admit(slots, cells, hash_, slot)
-    return _lift(slots, cells, position, weight)
+    return _lift(slots, cells, position)
 
 
 @inlined
@@ -67,32 +67,26 @@ def _start_run(cells: Ints, position: int) -> None:
 
 
 @inlined
-def _lift(slots: Slots, cells: Ints, position: int, weight: int) -> int:
-    """Adds the weight with the effect of as many single rows, but passes a whole run in one step."""
-    target = cells[_COUNT, position] + weight
-    while True:
-        run = cells[_RUN, position]
-        first = cells[_FIRST, run]
-        if position != first:
-            _swap(slots, cells, position, first)
-        below = first + 1
-        alone = below == cells[_SIZES, _HELD] or cells[_RUN, below] != run
-        if first == 0 or cells[_COUNT, first - 1] > target:
-            if not alone:
-                cells[_FIRST, run] = below
-                _start_run(cells, first)
-            cells[_COUNT, first] = target
-            return int(first)
-        if alone:
-            cells[_UNUSED, cells[_SIZES, _UNUSED_RUNS]] = run
-            cells[_SIZES, _UNUSED_RUNS] += 1
-        else:
-            cells[_FIRST, run] = below
-        cells[_RUN, first] = cells[_RUN, first - 1]
-        cells[_COUNT, first] = cells[_COUNT, first - 1]
-        if cells[_COUNT, first] == target:
-            return int(first)
-        position = first
+def _lift(slots: Slots, cells: Ints, position: int) -> int:
+    """Adds one to the count."""
+    run = cells[_RUN, position]
+    first = cells[_FIRST, run]
+    if position != first:
+        _swap(slots, cells, position, first)
+    cells[_COUNT, first] += 1
+    below = first + 1
+    alone = below == cells[_SIZES, _HELD] or cells[_RUN, below] != run
+    if not alone:
+        cells[_FIRST, run] = below
+    if first == 0 or cells[_COUNT, first - 1] > cells[_COUNT, first]:
+        if not alone:
+            _start_run(cells, first)
+        return int(first)
+    if alone:
+        cells[_UNUSED, cells[_SIZES, _UNUSED_RUNS]] = run
+        cells[_SIZES, _UNUSED_RUNS] += 1
+    cells[_RUN, first] = cells[_RUN, first - 1]
+    return int(first)
 
 
 @inlined
@@ -105,6 +99,12 @@ def _swap(slots: Slots, cells: Ints, one: int, other: int) -> None:
 
 
 @inlined
+def surely_at(cells: Ints, position: int) -> int:
+    """The number of rows that the key at this position surely had."""
+    return int(cells[_COUNT, position] - cells[_ERROR, position])
+
+
+@inlined
 def is_skewed(cells: Ints, position: int, threshold: float) -> bool:
     """Whether the key at this position surely has at least this share of all rows."""
     surely = cells[_COUNT, position] - cells[_ERROR, position]
@@ -114,20 +114,13 @@ def is_skewed(cells: Ints, position: int, threshold: float) -> bool:
 @kernel
 def _count_kernel(slots: Slots, cells: Ints, hashes: Ints) -> None:
     for i in range(len(hashes)):
-        count(slots, cells, hashes[i], mix(np.uint64(hashes[i]), 0), 1)
-
-
-@kernel
-def _count_weighted_kernel(slots: Slots, cells: Ints, hashes: Ints, weights: Ints) -> None:
-    for i in range(len(hashes)):
-        if weights[i] > 0:
-            count(slots, cells, hashes[i], mix(np.uint64(hashes[i]), 0), weights[i])
+        count(slots, cells, hashes[i], mix(np.uint64(hashes[i]), 0))
 
 
 @kernel
 def _judge_kernel(slots: Slots, cells: Ints, hashes: Ints, threshold: float, skewed: NDArray[np.bool_]) -> None:
     for i in range(len(hashes)):
-        position = count(slots, cells, hashes[i], mix(np.uint64(hashes[i]), 0), 1)
+        position = count(slots, cells, hashes[i], mix(np.uint64(hashes[i]), 0))
         skewed[i] = is_skewed(cells, position, threshold)
 
 
@@ -177,16 +170,9 @@ class Sketch:
         """Hash, count and error of each held key, most frequent first."""
         return self.cells[[HASH, _COUNT, _ERROR], : self.cells[_SIZES, _HELD]]
 
-    def count(self, hashes: Ints, weights: Ints | None = None) -> None:
-        """Counts rows in their order. A row of weight w counts as w consecutive rows."""
-        if weights is None:
-            _count_kernel(self.slots, self.cells, key_hashes(hashes))
-        elif weights.dtype != np.int64 or weights.shape != hashes.shape:
-            raise TypeError(f"weights must be one int64 for each of {len(hashes)} rows")
-        elif len(weights) and weights.min() < 0:
-            raise ValueError("a weight is negative")
-        else:
-            _count_weighted_kernel(self.slots, self.cells, key_hashes(hashes), np.ascontiguousarray(weights))
+    def count(self, hashes: Ints) -> None:
+        """Counts rows in their order."""
+        _count_kernel(self.slots, self.cells, key_hashes(hashes))
 
     def judge(self, hashes: Ints, threshold: float) -> NDArray[np.bool_]:
         """Counts rows, and returns for each whether its key was skewed at that row."""

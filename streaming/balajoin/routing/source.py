@@ -80,10 +80,13 @@ class Source:
             self.latest[side] = max(self.latest[side], newest)
         parcels: Parcels = {section: [[] for _ in range(self.nodes)] for section in SECTIONS}
         self.policy.age(now_ms)
-        for block in blocks.get("build", ()):
-            hashes = longs(block, "hash")
-            self.policy.note_build(hashes)
-            self._send(parcels["build"], block, homes(hashes, self.nodes))
+        build = blocks.get("build", ())
+        if build:
+            self.policy.note_build(
+                *(np.concatenate([longs(block, name) for block in build]) for name in ("hash", "time"))
+            )
+        for block in build:
+            self._send(parcels["build"], block, homes(longs(block, "hash"), self.nodes))
         reached: dict[Lease, int] = defaultdict(lambda: BEGINNING)
         samples: dict[int, bytes] = {}
         skewed_rows = [0] * self.nodes

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from balajoin.core.codec import integer
 from balajoin.errors import StateError
+from balajoin.routing.rule import ROUTING_VERSION
 
 if TYPE_CHECKING:  # workers need no pydantic
     from balajoin.config.models import JoinSettings
@@ -21,6 +22,7 @@ _WRITE_AGAIN = "set a new output.commit_topic, which writes its results again wi
 # These settings move no result from one node to another, and after a crash a user may have to change them.
 _FREE_TO_CHANGE = {"dead_letter_topic", "late_topic", "control_topic", "replica_topic", "max_rows_per_batch"}
 _SHOWN_CHARACTERS = 64
+_ROUTING = "(routing)"
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,10 @@ class Marker:
         return cls(query, integer(node), integer(batch), integer(planned_ms), integer(content.get("rows", 0)), settings)
 
     def is_repeated_by(self, now: "Marker") -> bool:
-        """Whether the rows of `now` are already written. Raises if the checkpoint is older than the written results."""
+        """Whether the rows of `now` are already written.
+
+        Raises if the checkpoint is older than the written results, or if they were written with other settings.
+        """
         if now.batch > self.batch:
             return False
         if (now.batch, now.planned_ms) != (self.batch, self.planned_ms):
@@ -74,6 +79,11 @@ class Marker:
         return True
 
     def require_settings(self, settings: Mapping[str, str]) -> None:
+        if self.settings.get(_ROUTING) != settings.get(_ROUTING):
+            raise StateError(
+                f"batch {self.batch} was cut short under another version of balajoin, which may send its rows to other "
+                f"nodes, and part of it is written. Start once with that version, or {_WRITE_AGAIN}"
+            )
         for name in sorted(self.settings.keys() | settings.keys()):
             was, is_now = self.settings.get(name, "not set"), settings.get(name, "not set")
             if was != is_now:
@@ -95,8 +105,9 @@ def key_of(query: str, node: int) -> bytes:
 
 
 def deciding(settings: "JoinSettings") -> dict[str, str]:
-    """The settings of a join that decide which results a batch has, and on which node."""
-    return dict(_flat(settings.model_dump(mode="json", by_alias=True, exclude=_FREE_TO_CHANGE)))
+    """What decides which results a batch has, and on which node: settings of the join, and balajoin's own routing."""
+    named = _flat(settings.model_dump(mode="json", by_alias=True, exclude=_FREE_TO_CHANGE))
+    return {_ROUTING: str(ROUTING_VERSION), **dict(named)}
 
 
 def _flat(table: Mapping[str, object], prefix: str = "") -> list[tuple[str, str]]:

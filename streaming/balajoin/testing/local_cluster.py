@@ -62,6 +62,11 @@ class LocalCluster(Simulation):
             half_life_ms=skew.half_life_ms,
             keys=tuple(_hash(key.encode()) for key in skew.keys),
             first_pass_rows=skew.first_pass_rows,
+            measure=skew.measure,
+            pair_cost=skew.pair_cost if spec.kind.pairs else 0,
+            weights=skew.weights,
+            window_us=spec.before_us + spec.after_us,
+            sources=sources,
             may_fragment=not spec.kind.awaited,
         )
         self._make_policy: MakePolicy = policy or (

@@ -21,7 +21,7 @@ from balajoin.core.messages import Signal
 from balajoin.core.sides import SIDES
 from balajoin.errors import StateError
 from balajoin.routing import policies
-from balajoin.routing.rule import LEAST_SKEWED_ROWS, PolicyName, SkewRule
+from balajoin.routing.rule import LEAST_SKEWED_ROWS, Measure, PolicyName, SkewRule
 from balajoin.routing.sketch import Sketch
 from balajoin.routing.source import Source
 from hostile import HASHES, NODES, arrays, changed, hostile_blocks, join_types, json_values, spec
@@ -74,8 +74,13 @@ def test_arrays_of_anything_but_numbers_are_refused(form):
 SKEWED = table([Row(b"%d" % (n % 7 if n % 3 else 0), n, b"v", 0, n) for n in range(10 * LEAST_SKEWED_ROWS)])
 
 
-def a_source(policy: PolicyName, state: bytes | None) -> Source:
-    rule = SkewRule(counters=16, keys=(HASHES[0],) if policy == "bppr" else (), first_pass_rows=5 * LEAST_SKEWED_ROWS)
+def a_source(policy: PolicyName, state: bytes | None, measure: Measure = "work") -> Source:
+    rule = SkewRule(
+        counters=16,
+        keys=(HASHES[0],) if policy == "bppr" else (),
+        first_pass_rows=5 * LEAST_SKEWED_ROWS,
+        measure=measure,
+    )
     return Source.restore(0, NODES, SECOND, SECOND, partial(policies.make, policy, NODES, 0, rule), state)
 
 
@@ -83,10 +88,12 @@ def route(source: Source) -> None:
     source.route(1000, {"probe": [SKEWED], "build": [SKEWED]})
 
 
-@pytest.mark.parametrize("policy", get_args(PolicyName))
+@pytest.mark.parametrize(
+    ("policy", "measure"), [*((name, "work") for name in get_args(PolicyName)), ("bala-join", "rows")]
+)
 @given(data=st.data())
-def test_a_router_takes_its_state_or_refuses_it(policy, data):
-    first = a_source(policy, None)
+def test_a_router_takes_its_state_or_refuses_it(policy, measure, data):
+    first = a_source(policy, None, measure)
     route(first)
 
     def change(content: dict[str, Any]) -> Any:
@@ -96,7 +103,7 @@ def test_a_router_takes_its_state_or_refuses_it(policy, data):
         return data.draw(changed(content, json_values | arrays))
 
     try:
-        source = a_source(policy, recoded("source", first.state(), change))
+        source = a_source(policy, recoded("source", first.state(), change), measure)
     except StateError:
         return
     route(source)
@@ -105,7 +112,7 @@ def test_a_router_takes_its_state_or_refuses_it(policy, data):
 @pytest.mark.parametrize("row", [1, 2], ids=["how many nodes", "the last node"])
 @pytest.mark.parametrize("value", [-1, NODES + 1, 1 << 40])
 def test_nodes_that_there_are_not_are_refused_before_a_kernel_writes_there(row, value):
-    first = a_source("bala-join", None)
+    first = a_source("bala-join", None, "rows")
     route(first)
 
     def change(content: dict[str, Any]) -> dict[str, Any]:
@@ -113,6 +120,36 @@ def test_nodes_that_there_are_not_are_refused_before_a_kernel_writes_there(row, 
         sets = policy["content"]["partition"]["sets"]
         assert sets.shape[1], "no key was skewed"
         sets[row] = value
+        return {**content, "policy": codec.encode("policy", 1, policy)}
+
+    with pytest.raises(StateError, match="source state is damaged"):
+        a_source("bala-join", recoded("source", first.state(), change), "rows")
+
+
+@pytest.mark.parametrize(("row", "value"), [(1, -1), (1, NODES), (2, 0), (2, 3)])
+def test_copies_that_cannot_be_are_refused(row, value):
+    first = a_source("bala-join", None)
+    route(first)
+
+    def change(content: dict[str, Any]) -> dict[str, Any]:
+        policy = codec.decode("policy", 1, content["policy"])
+        copies = policy["content"]["by_work"]["copies"]
+        assert copies.shape[1], "no key has copies"
+        copies[row] = value
+        return {**content, "policy": codec.encode("policy", 1, policy)}
+
+    with pytest.raises(StateError, match="source state is damaged"):
+        a_source("bala-join", recoded("source", first.state(), change))
+
+
+@pytest.mark.parametrize("value", [np.zeros((1, 2), np.int64), np.zeros(2), [7], None], ids=str)
+def test_keys_in_columns_that_cannot_be_are_refused(value):
+    first = a_source("bala-join", None)
+    route(first)
+
+    def change(content: dict[str, Any]) -> dict[str, Any]:
+        policy = codec.decode("policy", 1, content["policy"])
+        policy["content"]["by_work"]["in_columns"] = value
         return {**content, "policy": codec.encode("policy", 1, policy)}
 
     with pytest.raises(StateError, match="source state is damaged"):

@@ -148,7 +148,7 @@ def test_every_policy_tells_its_frequent_keys_without_its_rule(name: PolicyName,
     policy = policies.make(name, 4, 0, rule)
     hashes = np.array([5, 5, 5, 7] * 50 + list(range(100, 300)), np.int64)
     for _ in range(3):
-        policy.note_build(hashes)
+        policy.note_build(hashes, np.arange(len(hashes)))
         policy.assign(hashes)
     told, hot_keys = policies.remembered(policy.state())
     assert told == name

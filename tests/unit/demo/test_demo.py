@@ -120,7 +120,7 @@ def test_without_a_terminal_the_demo_prints_lines() -> None:
         "joining, 12 of 60 s, 170 rows sent",
         "  hash: 250/s in, 625/s out, 30 waiting; batch 0, took 0.4 s; rows by node 25% 50% 25%; B of all rows 0.33",
         "  bala-join: 250/s in, 625/s out, 30 waiting; batch 0, took 0.4 s; rows by node 31% 38% 31%; "
-        "B of all rows 0.33; B of skewed rows 0.20; signals, pulls 1, 1",
+        "B of all rows 0.33; B of what is balanced 0.20; signals, pulls 1, 1",
     ]
 
 

@@ -389,7 +389,7 @@ def test_top_shows_what_the_page_does() -> None:
         "last batch      3, took 0.4 s",
         "rows            30 waiting, 1,000 stored",
         "set aside       0 late, 0 dead letters",
-        "B, skewed rows  0.30 above ε 0.2 ▁▁▂▃",
+        "B, balanced     0.30 above ε 0.2 ▁▁▂▃",
         "B, all rows     0.33",
         "busiest node    60% of rows, 1.2× its share",
         "traffic         probe 20.0 kB, build 2.4 kB, replica 280 B, signal 32 B",

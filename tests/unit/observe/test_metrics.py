@@ -41,7 +41,7 @@ SETTINGS = JoinSettings(
     late_topic="late",
     control_topic="control",
     replica_topic="replicas",
-    skew={"balance": 0.3},
+    skew={"balance": 0.3, "measure": "rows"},
 )
 
 
@@ -168,6 +168,7 @@ def test_a_batch_becomes_its_metrics() -> None:
         ("balajoin_source_balance_ratio", "0"): 0.2,
         ("balajoin_source_balance_ratio", "1"): 0.25,
         ("balajoin_balance_limit_ratio",): 0.3,
+        ("balajoin_work_excess_ratio",): 29 / 24.5 - 1,  # 20 rows and 9 pairs, 18 rows and 2 pairs
         ("balajoin_hot_keys",): 1,
         ("balajoin_hot_key_share_ratio", "f" * 16): 0.6,
         ("balajoin_hot_key_nodes", "f" * 16): 2,

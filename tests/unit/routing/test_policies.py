@@ -1,6 +1,7 @@
 """Every policy: where it sends skewed rows, and that it continues from its state as if it had never stopped."""
 
 import pickle
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -23,7 +24,8 @@ from balajoin.routing.sketch import Sketch
 NAMES = get_args(PolicyName)
 HOT, WARM = 10**15, -77
 GIVEN = SkewRule(keys=(HOT, WARM))
-ONLINE = SkewRule()
+ONLINE = SkewRule(measure="work")
+PAPER = SkewRule(measure="rows")
 BALANCED = ("bppr", "bppr-det", "bala-join")
 
 
@@ -54,7 +56,7 @@ def assert_sound(assignment: Assignment, hashes, nodes):
         assert set(assignment.rows.tolist()) == set(range(len(hashes)))
 
 
-@pytest.mark.parametrize("rule", [ONLINE, GIVEN], ids=["online", "given"])
+@pytest.mark.parametrize("rule", [ONLINE, PAPER, GIVEN], ids=["online", "paper", "given"])
 @pytest.mark.parametrize("nodes", [1, 2, 3, 6, 12])
 @pytest.mark.parametrize("name", NAMES)
 def test_assignments_are_sound(name, nodes, rule):
@@ -62,7 +64,7 @@ def test_assignments_are_sound(name, nodes, rule):
     hashes = half_hot()
     hashes.flags.writeable = False
     for batch in np.array_split(hashes, 5):
-        policy.note_build(batch)
+        policy.note_build(batch, np.arange(len(batch)))
         assert_sound(policy.assign(batch), batch, nodes)
     empty = policy.assign(hashes[:0])
     assert_sound(empty, hashes[:0], nodes)
@@ -136,7 +138,7 @@ def test_build_rows_are_shared_out_evenly_and_by_position_only():
 def test_flow_join_treats_keys_by_the_sides_on_which_they_are_skewed():
     policy = make("flow-join", 6, 4, ONLINE)
     rows = np.tile([HOT, WARM], 500)
-    policy.note_build(np.full(500, HOT))
+    policy.note_build(np.full(500, HOT), np.arange(500))
     assignment = policy.assign(rows)
     sent = rows[assignment.rows]
     skewed = assignment.entries >= 0
@@ -186,7 +188,7 @@ def test_bppr_det_never_learns_again():
 @given(st.lists(st.integers(0, 6), min_size=100, max_size=500), st.integers(1, 7), st.sampled_from([0.05, 0.1, 0.3]))
 @settings(max_examples=50)
 def test_bala_join_is_the_papers(keys, nodes, theta):
-    rule = SkewRule(threshold=theta, balance=0.2, counters=8)
+    rule = replace(PAPER, threshold=theta, balance=0.2, counters=8)
     hashes = np.array(keys)
     assignment = make("bala-join", nodes, 0, rule).assign(hashes)
     routed = oracle.bala_join(keys, nodes, theta, 0.2, 8, LEAST_SKEWED_ROWS)
@@ -197,7 +199,7 @@ def test_bala_join_is_the_papers(keys, nodes, theta):
 @pytest.mark.parametrize("exponent", [0, 0.8, 1.25, 2])
 def test_the_fused_kernel_is_detector_and_partition_in_turn(exponent, nodes):
     hashes = zipf_keys(100_000, 20_000, exponent, seed=4)
-    assignment = make("bala-join", nodes, 0, ONLINE).assign(hashes)
+    assignment = make("bala-join", nodes, 0, PAPER).assign(hashes)
     partition = BalancedPartition(nodes, ONLINE.balance, 2 * ONLINE.counters)
     targets, entries, keys = partition.assign(hashes, Sketch(ONLINE.counters).judge(hashes, ONLINE.threshold))
     assert (assignment.targets == targets).all()
@@ -211,7 +213,7 @@ def passing_hot_keys(keys, rows_each):
 
 def test_sets_of_passed_keys_are_forgotten_when_there_is_no_room():
     """Each key has all rows for a while. With 4 counters, at most 8 sets are kept."""
-    rule = SkewRule(threshold=0.01, counters=4)
+    rule = replace(PAPER, threshold=0.01, counters=4)
     hashes = passing_hot_keys(60, 40)
     policy = make("bala-join", 3, 0, rule)
     assignment = policy.assign(hashes)
@@ -222,16 +224,16 @@ def test_sets_of_passed_keys_are_forgotten_when_there_is_no_room():
 
 
 def test_a_state_with_more_sets_than_there_is_room_for_is_taken():
-    policy = make("bala-join", 3, 0, SkewRule(threshold=0.01, counters=64))
+    policy = make("bala-join", 3, 0, replace(PAPER, threshold=0.01, counters=64))
     policy.assign(np.tile(np.arange(40), 100))
-    restored = make("bala-join", 3, 0, SkewRule(threshold=0.01, counters=4), policy.state())
+    restored = make("bala-join", 3, 0, replace(PAPER, threshold=0.01, counters=4), policy.state())
     hashes = passing_hot_keys(60, 40)
     assert_sound(restored.assign(hashes), hashes, 3)
 
 
 @pytest.mark.parametrize("cut", range(0, 2_400, 61))
 def test_forgetting_is_the_same_wherever_a_batch_ends(cut):
-    rule = SkewRule(threshold=0.01, counters=4)
+    rule = replace(PAPER, threshold=0.01, counters=4)
     hashes = passing_hot_keys(60, 40)
     whole, before = make("bala-join", 3, 0, rule), make("bala-join", 3, 0, rule)
     first = before.assign(hashes[:cut])
@@ -242,7 +244,7 @@ def test_forgetting_is_the_same_wherever_a_batch_ends(cut):
 
 
 def test_sets_of_passed_keys_are_forgotten_with_age():
-    policy = make("bala-join", 6, 0, ONLINE)
+    policy = make("bala-join", 6, 0, PAPER)
     policy.assign(np.full(1_000, HOT))
     policy.age(0)
     policy.assign(np.tile([WARM, 7], 100_000))
@@ -274,7 +276,7 @@ def test_counts_halve_once_for_each_half_life(name):
 @pytest.mark.parametrize("name", BALANCED)
 def test_loads_age_so_that_a_node_long_idle_is_not_flooded(name):
     """Halved loads stay balanced, except for one row of rounding."""
-    rule = SkewRule(half_life_ms=10, keys=(HOT,) if name == "bppr" else (), first_pass_rows=1_000)
+    rule = replace(PAPER, half_life_ms=10, keys=(HOT,) if name == "bppr" else (), first_pass_rows=1_000)
     policy = make(name, 6, 0, rule)
     counts = np.zeros(6)
     for batch in range(20):
@@ -331,14 +333,15 @@ def histories(draw):
 @given(history=histories())
 @settings(max_examples=25)
 def test_stopping_and_going_on_changes_nothing(name, rule, history):
-    """bppr-det routes each call of its first pass as a unit, so cuts there would change its assignments."""
+    """bppr-det routes each call of its first pass as a unit, and bala-join by work each call."""
+    rule = replace(rule, measure="rows")
     probe, cuts, random = history
     if name == "bppr-det":
         cuts = [cut for cut in cuts if cut >= rule.first_pass_rows]
     build = zipf_keys(200, 5, 2, int(random.integers(100)))
     whole, part = (make(name, 6, 2, rule) for _ in range(2))
     for policy in (whole, part):
-        policy.note_build(build)
+        policy.note_build(build, np.arange(len(build)))
     expected = whole.assign(probe)
     got = []
     for rows in np.split(probe, cuts):
@@ -372,7 +375,7 @@ def test_restored_policies_age_alike(name, rule, history):
         now_ms += int(random.integers(0, 25))
         for policy in (kept, restored):
             policy.age(now_ms)
-            policy.note_build(rows[::2])
+            policy.note_build(rows[::2], now_ms + np.arange(len(rows[::2])))
         assert kept.assign(rows).targets.tolist() == restored.assign(rows).targets.tolist()
         restored = make(name, 4, 1, rule, restored.state())
         assert restored.state() == kept.state()
@@ -412,9 +415,14 @@ def test_bad_state_is_refused(name):
 
 
 def test_state_is_small():
-    policy = make("bala-join", 24, 0, ONLINE)
+    policy = make("bala-join", 24, 0, PAPER)
     policy.assign(zipf_keys(100_000, 50_000, 1.25, seed=0))
     assert len(policy.state()) < 26_000
+    policy = make("bala-join", 24, 0, ONLINE)
+    keys = zipf_keys(100_000, 50_000, 1.25, seed=0)
+    policy.note_build(keys, np.arange(len(keys)))
+    policy.assign(keys)
+    assert len(policy.state()) < 55_000
 
 
 def test_unknown_names_and_numbers_are_refused():

@@ -19,9 +19,9 @@ streams = st.lists(st.integers(0, 12) | longs, max_size=400)
 sizes = st.integers(1, 20)
 
 
-def counted(keys, counters, weights=None):
+def counted(keys, counters):
     sketch = Sketch(counters)
-    sketch.count(np.array(keys, np.int64), None if weights is None else np.array(weights, np.int64))
+    sketch.count(np.array(keys, np.int64))
     return sketch
 
 
@@ -68,14 +68,6 @@ def test_guarantees_on_long_streams(exponent, counters):
 @given(streams)
 def test_counts_are_exact_where_every_key_has_a_counter(keys):
     assert held(counted(keys, max(len(set(keys)), 1))) == {key: (rows, 0) for key, rows in Counter(keys).items()}
-
-
-@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9)), max_size=120), sizes)
-def test_a_weight_is_so_many_rows(rows, counters):
-    weighted = counted([key for key, _ in rows], counters, [weight for _, weight in rows])
-    repeated = counted([key for key, weight in rows for _ in range(weight)], counters)
-    assert weighted.held.tolist() == repeated.held.tolist()
-    assert_whole(weighted)
 
 
 @given(streams, streams, sizes)
@@ -187,9 +179,5 @@ def test_wrong_input_is_refused():
     sketch = Sketch(2)
     with pytest.raises(TypeError, match="int64, not 1 dimensions of float64"):
         sketch.count(np.zeros(2))
-    with pytest.raises(TypeError, match="one int64 for each of 2 rows"):
-        sketch.count(np.zeros(2, np.int64), np.zeros(3, np.int64))
-    with pytest.raises(ValueError, match="negative"):
-        sketch.count(np.zeros(1, np.int64), np.array([-1]))
     with pytest.raises(ValueError, match="at least one counter"):
         Sketch(0)

@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from itertools import pairwise
+from typing import Any, get_args
 
 import pandas as pd
 import pyarrow as pa
@@ -24,7 +25,7 @@ from balajoin.errors import StateError
 from balajoin.kafka.producer import Record
 from balajoin.routing import policies, router
 from balajoin.routing.router import Router
-from balajoin.routing.rule import LEAST_SKEWED_ROWS, PolicyName, SkewRule
+from balajoin.routing.rule import LEAST_SKEWED_ROWS, Measure, PolicyName, SkewRule
 from balajoin.routing.source import RoutingOutcome, Source
 from balajoin.spark.labels import node_labels
 from oracle import Row
@@ -38,8 +39,14 @@ row_blocks = st.lists(row_lists(times, min_size=1, max_size=12), min_size=1, max
 node_counts = st.integers(1, 7)
 
 
-def source(nodes: int, state: bytes | None = None, policy: PolicyName = "hash", lease: int = 60 * SECOND) -> Source:
-    make_policy = partial(policies.make, policy, nodes, 0, SkewRule(keys=(hash_of(b"hot"),)))
+def source(
+    nodes: int,
+    state: bytes | None = None,
+    policy: PolicyName = "hash",
+    lease: int = 60 * SECOND,
+    measure: Measure = "rows",
+) -> Source:
+    make_policy = partial(policies.make, policy, nodes, 0, SkewRule(keys=(hash_of(b"hot"),), measure=measure))
     return Source.restore(0, nodes, LATENESS, lease, make_policy, state)
 
 
@@ -92,6 +99,28 @@ def test_the_watermark_is_the_newest_time_less_the_lateness_over_restarts(batche
         state = routing.state()
         assert source(nodes, state).watermark(side) == routing.watermark(side)
         assert source(nodes, state).state() == state
+
+
+@pytest.mark.parametrize(
+    ("policy", "measure"), [*((name, "rows") for name in get_args(PolicyName)), ("bala-join", "work")]
+)
+@given(data=st.data())
+def test_a_router_that_runs_again_sends_the_same_rows_to_the_same_nodes(policy, measure, data):
+    """However its input is cut into blocks: nodes that follow different attempts at a router lose and repeat no row."""
+    nodes, state = data.draw(node_counts), None
+    for batch in range(3):
+        keys = data.draw(st.lists(st.sampled_from([b"hot", b"warm", *KEYS]), min_size=1, max_size=400))
+        rows = {side: [Row(key, at, b"v", 0, at) for at, key in enumerate(keys)] for side in ("build", "probe")}
+        routed = []
+        for _ in range(2):
+            cuts = sorted({0, len(keys), *data.draw(st.lists(st.integers(0, len(keys)), max_size=3))})
+            again = source(nodes, state, policy, measure=measure)
+            blocks = {side: [table(of[a:b]) for a, b in pairwise(cuts)] for side, of in rows.items()}
+            outcome = again.route(batch * 1000, blocks)
+            sent = {name: [rows_of(*parcel) for parcel in parcels] for name, parcels in outcome.parcels.items()}
+            routed.append((sent, outcome.signals, again.state()))
+        assert routed[0] == routed[1]
+        state = routed[0][2]
 
 
 # --- signals ----------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from balajoin.config.models import JoinSettings, Skew
 from balajoin.errors import StateError
+from balajoin.sinks import marker
 from balajoin.sinks.marker import Marker, deciding
 
 TOPICS = {"dead_letter_topic": "d", "late_topic": "l", "control_topic": "c", "replica_topic": "r"}
@@ -60,10 +61,17 @@ def settings(**changed: object) -> JoinSettings:
     "changed", [{"policy": "hash"}, {"before": "6 min"}, {"lateness": "1 s"}, {"skew": {"balance": 0.1}}, {"nodes": 8}]
 )
 def test_settings_that_move_results_are_named(changed: dict[str, object]) -> None:
-    marker = Marker("q", 0, 7, 0, settings=deciding(settings()))
-    marker.require_settings(deciding(settings()))
+    written = Marker("q", 0, 7, 0, settings=deciding(settings()))
+    written.require_settings(deciding(settings()))
     with pytest.raises(StateError, match=rf"batch 7 was cut short when join\.{next(iter(changed))}"):
-        marker.require_settings(deciding(settings(**changed)))
+        written.require_settings(deciding(settings(**changed)))
+
+
+def test_a_batch_that_another_version_has_begun_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = Marker("q", 0, 7, 0, settings=deciding(settings()))
+    monkeypatch.setattr(marker, "ROUTING_VERSION", 0)
+    with pytest.raises(StateError, match=r"another version of balajoin.* Start once with that version, or set a new"):
+        written.is_repeated_by(Marker("q", 0, 7, 0, settings=deciding(settings())))
 
 
 def test_settings_that_move_no_result_may_change() -> None:

@@ -40,7 +40,9 @@ class SkewedKey(_Line):
 class Moment(_Line):
     join: Shown
     policy: Shown
-    epsilon: Share
+    epsilon: Share | None
+    """The limit of B. None if the policy balances work, which has another bound."""
+
     batch: Count
     ended_ms: Count
     duration_ms: Count
@@ -56,7 +58,7 @@ class Moment(_Line):
     """B of all rows of recent batches; older rows count less. None before the first row."""
 
     b_skewed: Share | None
-    """B of skewed rows as the policy counts them. It should stay within ε. None where nothing is skewed."""
+    """B of what the policy balances: skewed rows, or work. None where there is nothing to balance."""
 
     traffic: dict[Shown, Count]
     """Bytes that left the node they were on, by kind."""

@@ -54,7 +54,7 @@ def line(join: Join) -> str:
         f"B of all rows {figures['B, all rows']}",
     ]
     if join.last.b_skewed is not None:
-        told += [f"B of skewed rows {figures['B, skewed rows']}", f"signals, pulls {figures['signals, pulls']}"]
+        told += [f"B of what is balanced {figures['B, balanced']}", f"signals, pulls {figures['signals, pulls']}"]
     return f"{join.last.policy}: {'; '.join(told)}"
 
 
@@ -91,7 +91,7 @@ def _figures(join: Join) -> dict[str, str]:
         + (f", {join.silent_s:.0f} s ago" if is_idle else ""),
         "rows": f"{last.waiting_rows:,} waiting, {last.stored_rows:,} stored",
         "set aside": f"{late:,} late, {dead:,} dead letters",
-        "B, skewed rows": _factor(last.b_skewed),
+        "B, balanced": _factor(last.b_skewed),
         "B, all rows": _factor(last.b_all),
         "busiest node": busiest(window.node_rows(recent)),
         "traffic": ", ".join(f"{kind} {size(sent)}" for kind, sent in window.traffic(recent).items()),
@@ -101,7 +101,7 @@ def _figures(join: Join) -> dict[str, str]:
 
 def _cells(join: Join, column: int) -> dict[str, Text]:
     cells = {label: Text(text) for label, text in _figures(join).items()}
-    cells["B, skewed rows"] = _balance(join.moments, column)
+    cells["B, balanced"] = _balance(join.moments, column)
     if len(cells["traffic"]) > column:
         cells["traffic"] = Text(size(sum(window.traffic(window.last_minute(join.moments)).values())))
     return cells
@@ -109,8 +109,8 @@ def _cells(join: Join, column: int) -> dict[str, Text]:
 
 def _balance(moments: Sequence[Moment], column: int) -> Text:
     last = moments[-1]
-    text = Text(f"{_factor(last.b_skewed)} (ε {last.epsilon:g}) ")
-    if last.b_skewed is not None and last.b_skewed > last.epsilon:
+    text = Text(f"{_factor(last.b_skewed)} " + (f"(ε {last.epsilon:g}) " if last.epsilon is not None else ""))
+    if last.b_skewed is not None and last.epsilon is not None and last.b_skewed > last.epsilon:
         text = Text(f"{_factor(last.b_skewed)} above ε {last.epsilon:g} ", style="red")
     known = [each.b_skewed for each in moments if each.b_skewed is not None]
     room = max(column - len(text), 1)

@@ -139,7 +139,8 @@ def _traffic_and_balance(figure: "Figure", runs: Runs) -> None:
 
 
 def _mark_epsilon(plot: "Axes", runs: Runs) -> None:
-    for epsilon in {moments[-1].epsilon for moments in runs.values()}:
+    limits = {moments[-1].epsilon for moments in runs.values()}
+    for epsilon in (limit for limit in limits if limit is not None):
         plot.axhline(epsilon, color=_QUIET, linewidth=1, linestyle="--", label=f"ε = {epsilon:g}")
 
 

@@ -41,7 +41,10 @@ JOIN_INFO = _gauge(
 START = _gauge("balajoin_start_timestamp_seconds", "When this process began to run the join.")
 NODES = _gauge("balajoin_nodes", "Nodes (state partitions) of the join.")
 EXECUTORS = _gauge("balajoin_executors", "Spark executors at the end of the last batch; the driver in local mode.")
-BALANCE_LIMIT = _gauge("balajoin_balance_limit_ratio", "The setting join.skew.balance: how large B may become.")
+BALANCE_LIMIT = _gauge(
+    "balajoin_balance_limit_ratio",
+    'How large B may become: the setting join.skew.balance. Not set with measure = "work".',
+)
 SKEW_THRESHOLD = _gauge("balajoin_skew_threshold_ratio", "The setting join.skew.threshold: a key with more is skewed.")
 RETENTION = _gauge("balajoin_retention_seconds", "Event time that the state covers: before, after and lateness.")
 
@@ -66,8 +69,15 @@ TRAFFIC = _counter(
 
 # --- skew -------------------------------------------------------------------------------------------------------------
 
-BALANCE = _gauge("balajoin_balance_ratio", "B of recent skewed rows: (max - min) / max over the nodes.")
-SOURCE_BALANCE = _gauge("balajoin_source_balance_ratio", "B of the recent skewed rows that one source sent.", "source")
+BALANCE = _gauge(
+    "balajoin_balance_ratio",
+    'B of recent skewed rows, or of work with measure = "work": (max - min) / max over the nodes.',
+)
+SOURCE_BALANCE = _gauge("balajoin_source_balance_ratio", "The same of what one source sent.", "source")
+WORK_EXCESS = _gauge(
+    "balajoin_work_excess_ratio",
+    "Work of the busiest node in the last batch, over the mean of all nodes, minus 1. Work is rows and pairs.",
+)
 HOT_KEYS_KNOWN = _gauge("balajoin_hot_keys", "Keys that are skewed now, at most 32 of each source.")
 HOT_KEY_SHARE = _gauge(
     "balajoin_hot_key_share_ratio", "The key's share of recent probe rows, for the most frequent keys.", "key"

@@ -104,7 +104,9 @@ class JoinMetrics:
         self._set(catalogue.JOIN_INFO, 1, settings.type, settings.policy, self._topics["probe"], self._topics["build"])
         self._set(catalogue.START, time.time())
         self._set(catalogue.NODES, settings.nodes)
-        self._set(catalogue.BALANCE_LIMIT, settings.skew.balance)
+        self._pair_cost = settings.skew.pair_cost
+        if settings.balance_limit is not None:
+            self._set(catalogue.BALANCE_LIMIT, settings.balance_limit)
         self._set(catalogue.SKEW_THRESHOLD, settings.skew.threshold)
         self._set(catalogue.RETENTION, (settings.before_ms + settings.after_ms + settings.lateness_ms) / 1000)
         for side in SIDES:
@@ -137,6 +139,9 @@ class JoinMetrics:
         self._set_known(catalogue.BALANCE, balance(self._sources.values()))
         for source in report.sources:
             self._set_known(catalogue.SOURCE_BALANCE, balance([source]), str(source.source))
+        work = report.work(self._pair_cost)
+        if report.sources and sum(work):
+            self._set(catalogue.WORK_EXCESS, max(work) * len(work) / sum(work) - 1)
         keys = hot_keys.merged([source.hot_keys for source in self._sources.values()])
         if self._sources:
             self._set(catalogue.HOT_KEYS_KNOWN, len(keys))

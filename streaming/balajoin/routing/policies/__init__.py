@@ -41,8 +41,8 @@ class Policy(Protocol):
         """Routes probe rows of the source, in their order."""
         ...
 
-    def note_build(self, hashes: NDArray[np.int64]) -> None:
-        """Sees the build rows of the same source, which always go home."""
+    def note_build(self, hashes: NDArray[np.int64], times: NDArray[np.int64]) -> None:
+        """Sees the build rows of the same source and batch, which always go home. Comes before `assign`."""
         ...
 
     def age(self, now_ms: int) -> None:
@@ -58,7 +58,10 @@ class Policy(Protocol):
         ...
 
     def loads(self) -> list[int]:
-        """Recent skewed rows by node, aged, if the policy balances them; else an empty list."""
+        """What the policy balances by node: recent skewed rows or recent work, in rows, aged; else an empty list.
+
+        Work counts in relation to the node's weight.
+        """
         ...
 
 
@@ -100,7 +103,12 @@ def remembered(state: bytes) -> tuple[PolicyName, list[HotKey]]:
     written = codec.decode("policy", _STATE_VERSION, state)
     name, content = written["policy"], written["content"]
     given = content.get("given", content.get("detector", {})).get("keys", np.empty(0, np.int64))
-    rule = SkewRule(threshold=_ANY_SHARE, counters=max(_widest(content), 1), keys=tuple(given.tolist()))
+    rule = SkewRule(
+        threshold=_ANY_SHARE,
+        counters=max(_widest(content), 1),
+        keys=tuple(given.tolist()),
+        measure="work" if "by_work" in content else "rows",
+    )
     return name, make(name, written["nodes"], 0, rule, state).hot_keys()
 
 

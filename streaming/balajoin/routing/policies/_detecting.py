@@ -53,11 +53,12 @@ class DetectingPolicy(ABC):
             self._turn = (self._turn + count) % self._nodes
             return Assignment(targets, entries, keys)
         _, columns = matrix(self._nodes)
-        rows, sent = replicate(targets, fragmented, self._turn, self._nodes)
+        targets[fragmented] = (self._turn + np.arange(count)) % columns
+        rows, sent = replicate(targets, fragmented, self._nodes)
         self._turn = (self._turn + count) % columns
         return Assignment(sent, entries[rows], keys, rows, fragmented[rows])
 
-    def note_build(self, hashes: NDArray[np.int64]) -> None:  # noqa: B027  most look at the probe side only
+    def note_build(self, hashes: NDArray[np.int64], times: NDArray[np.int64]) -> None:  # noqa: B027  most look at the probe side only
         pass
 
     def age(self, now_ms: int) -> None:

@@ -13,6 +13,7 @@ from balajoin.routing.detection import Online, number_keys
 from balajoin.routing.half_life import HalfLife
 from balajoin.routing.keytable import EMPTY, Ints, Slots
 from balajoin.routing.policies import Assignment, HotKey, write_state
+from balajoin.routing.policies._by_work import BalaJoinByWork
 from balajoin.routing.rule import SkewRule
 from balajoin.routing.sequence import Sequences, node_sequence
 from balajoin.routing.sketch import count, is_skewed
@@ -39,7 +40,7 @@ def _route_kernel(
     last_entry = cells.shape[1] - 1
     for i in range(begin, len(hashes)):
         mixed = mix(np.uint64(hashes[i]), 0)
-        position = count(sketch_slots, sketch, hashes[i], mixed, 1)
+        position = count(sketch_slots, sketch, hashes[i], mixed)
         if is_skewed(sketch, position, threshold):
             entry = entry_of(slots, cells, extremes, hashes[i], mixed)
             entries[i] = entry
@@ -62,7 +63,7 @@ class BalaJoin:
         self._online = Online(rule, saved and saved["sketch"])
         # Forgetting keeps only keys that the sketch holds, so at least half of this capacity becomes free.
         self._partition = BalancedPartition(nodes, rule.balance, 2 * rule.counters)
-        if saved is not None:
+        if saved is not None and "partition" in saved:
             self._partition.load_state(saved["partition"])
         if self._partition.is_full:
             self._forget()
@@ -103,7 +104,7 @@ class BalaJoin:
         surely = [self._online.sketch.surely(key) for key in self._partition.keys.tolist()]
         self._partition.keep(np.array([rows > least for rows in surely], np.bool_))
 
-    def note_build(self, hashes: NDArray[np.int64]) -> None:
+    def note_build(self, hashes: NDArray[np.int64], times: NDArray[np.int64]) -> None:
         """Only the probe side decides."""
 
     def age(self, now_ms: int) -> None:
@@ -130,5 +131,5 @@ class BalaJoin:
         return self._partition.nodes_of(hash_) or node_sequence(hash_, self._nodes)[:1]
 
 
-def create(nodes: int, source: int, rule: SkewRule, saved: dict[str, Any] | None) -> BalaJoin:
-    return BalaJoin(nodes, rule, saved)
+def create(nodes: int, source: int, rule: SkewRule, saved: dict[str, Any] | None) -> BalaJoin | BalaJoinByWork:
+    return BalaJoinByWork(nodes, rule, saved) if rule.measure == "work" else BalaJoin(nodes, rule, saved)

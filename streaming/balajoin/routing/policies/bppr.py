@@ -30,7 +30,7 @@ class Bppr:
     def keys(self) -> NDArray[np.int64]:
         return self._given.keys
 
-    def note_build(self, hashes: NDArray[np.int64]) -> None:
+    def note_build(self, hashes: NDArray[np.int64], times: NDArray[np.int64]) -> None:
         """Only the probe side decides."""
 
     def age(self, now_ms: int) -> None:

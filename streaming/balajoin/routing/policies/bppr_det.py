@@ -47,7 +47,7 @@ class BpprDet:
         self._frozen = True
         self._bppr = Bppr(self._nodes, replace(self._rule, keys=tuple(keys.tolist())), content)
 
-    def note_build(self, hashes: NDArray[np.int64]) -> None:
+    def note_build(self, hashes: NDArray[np.int64], times: NDArray[np.int64]) -> None:
         """Only the probe side decides."""
 
     def age(self, now_ms: int) -> None:

@@ -25,7 +25,7 @@ class FlowJoin(DetectingPolicy):
         super().__init__(nodes, source, replace(rule, keys=()), saved)
         self._build = Online(rule, saved and saved["build"])
 
-    def note_build(self, hashes: NDArray[np.int64]) -> None:
+    def note_build(self, hashes: NDArray[np.int64], times: NDArray[np.int64]) -> None:
         self._build.sketch.count(hashes)
 
     def _place(self, targets: NDArray[np.int32], entries: NDArray[np.int32], keys: NDArray[np.int64]) -> Assignment:

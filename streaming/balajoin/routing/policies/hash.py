@@ -21,7 +21,7 @@ class HashPolicy:
         targets = homes(key_hashes(hashes), self._nodes)
         return Assignment(targets, np.full(len(targets), -1, np.int32), np.empty(0, np.int64))
 
-    def note_build(self, hashes: NDArray[np.int64]) -> None:
+    def note_build(self, hashes: NDArray[np.int64], times: NDArray[np.int64]) -> None:
         pass
 
     def age(self, now_ms: int) -> None:
