@@ -92,6 +92,21 @@ def test_rows_that_are_expected_and_do_not_come_leave_nothing(target: Target, no
     assert_readers_see(target, "a")
 
 
+def test_rows_that_an_earlier_attempt_wrote_are_not_forgotten_when_none_are_left(target: Target, now: Marker) -> None:
+    assert attempt(target, now, "a") == 1
+    with Transaction(target, now) as transaction:
+        transaction.expect_rows()
+        with pytest.raises(StateError, match="wrote 1 results of batch 7, and now has 0"):
+            transaction.commit()
+    assert_readers_see(target, "a")
+
+
+def test_the_marker_waits_for_room_in_a_full_queue(target: Target, now: Marker) -> None:
+    narrow = replace(target, options=(*target.options, ("queue.buffering.max.messages", "2")))
+    assert attempt(narrow, now, "a", "b") == 2
+    assert_readers_see(target, "a", "b")
+
+
 def test_a_crash_before_the_commit_leaves_nothing_to_see(target: Target, now: Marker) -> None:
     crashed = Transaction(target, now)
     crashed.write(records("a", "b"))

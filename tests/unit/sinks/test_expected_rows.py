@@ -12,11 +12,15 @@ NOWHERE = Target("out", "commits", (("bootstrap.servers", "127.0.0.1:1"), ("bogu
 NOW = Marker("query", node=1, batch=2, planned_ms=3)
 
 
-def test_an_id_that_cannot_be_taken_over_matters_only_if_there_are_rows() -> None:
+def test_an_id_that_cannot_be_taken_over_ends_the_attempt_with_rows_and_without() -> None:
+    """Without the id nobody knows whether an earlier attempt has written rows."""
     with Transaction(NOWHERE, NOW) as transaction:
         transaction.expect_rows()
-        assert transaction.commit() == 0
+        with pytest.raises(BalaJoinError, match=r"bogus\.option"):
+            transaction.commit()
     with Transaction(NOWHERE, NOW) as transaction:
         transaction.expect_rows()
         with pytest.raises(BalaJoinError, match=r"bogus\.option"):
             transaction.write(pa.record_batch({"key": pa.array([b"k"]), "value": pa.array([b"v"])}))
+    with Transaction(NOWHERE, NOW) as transaction:
+        assert transaction.commit() == 0
