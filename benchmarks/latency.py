@@ -147,13 +147,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rates", type=int, nargs="+", default=[5_000, 20_000])
     parser.add_argument("--minutes", type=int, default=3)
     parser.add_argument("--joins", nargs="+", default=[OURS, *peers], choices=[OURS, *peers])
-    parser.add_argument("--spark", type=_setting, action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--spark", type=service.setting, action="append", default=[], metavar="KEY=VALUE")
     return parser.parse_args()
-
-
-def _setting(text: str) -> tuple[str, str]:
-    key, _, value = text.partition("=")
-    return key, value
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from balajoin.kafka import topics
 from balajoin.spark.jars import default_cache, fetch
 
 _HERE = Path(__file__).parents[1]
-_BATCH = re.compile(r"batch=(\d+) rows_in=(\d+) rows_out=(\d+) duration_ms=(\d+)")
+BATCH = re.compile(r"batch=(\d+) rows_in=(\d+) rows_out=(\d+) duration_ms=(\d+)")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PATIENCE_S = 300
 EXPONENTS = {"uniform": None, "zipf": 1.25}
@@ -151,14 +151,24 @@ def service(
     contender: Contender, name: str, load: str, servers: Kafka, folder: Path, options: argparse.Namespace
 ) -> Iterator["subprocess.Popen[str]"]:
     """Runs `balajoin run` of a checkout, or a peer, with its own topics and checkpoint. Writes to topic `name`."""
+    own = prepare(contender, name, load, servers, folder, options)
+    command = peer.command(contender.peer, servers, load, name, own, options) if contender.peer else run_command(own)
+    with running(contender, command) as process:
+        yield process
+    shutil.rmtree(own, ignore_errors=True)
+
+
+def prepare(
+    contender: Contender, name: str, load: str, servers: Kafka, folder: Path, options: argparse.Namespace
+) -> Path:
+    """Creates the topics of a run and a folder with its configuration, and returns the folder."""
     sides = [f"{name}.{side}" for side in ("control", "replicas", "late", "dead-letter", "commits")]
     topics.create_missing(
         servers, {name: topics.Shape(PARTITIONS), **dict.fromkeys(sides, topics.Shape(PARTITIONS))}, 1
     )
     own = folder / name
     own.mkdir()
-    file = own / "join.toml"
-    file.write_text(
+    (own / "join.toml").write_text(
         CONFIG.format(
             name=name,
             servers=servers.bootstrap_servers,
@@ -172,26 +182,31 @@ def service(
             spark="\n".join(f'"{key}" = "{value}"' for key, value in contender.spark),
         )
     )
+    return own
+
+
+def run_command(own: Path) -> list[str]:
+    return [sys.executable, "-m", "balajoin", "run", "-c", str(own / "join.toml")]
+
+
+@contextmanager
+def running(contender: Contender, command: list[str]) -> Iterator["subprocess.Popen[str]"]:
     environment = {**os.environ, "PYTHONPATH": str(contender.tree / "streaming")}
-    command = [sys.executable, "-m", "balajoin", "run", "-c", str(file)]
-    if contender.peer:
-        command = peer.command(contender.peer, servers, load, name, own, options)
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as running:
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
         try:
-            yield running
+            yield process
         finally:
-            running.terminate()
-            running.communicate(timeout=120)
-    shutil.rmtree(own, ignore_errors=True)
+            process.terminate()
+            process.communicate(timeout=120)
 
 
 def _run(
     contender: Contender, name: str, load: str, servers: Kafka, folder: Path, options: argparse.Namespace
 ) -> Figures:
     began = time.monotonic()
-    with service(contender, name, load, servers, folder, options) as running:
-        samples = list(samples_of(running, options.rows * 11 // 10, options.batch))
-        memory = _worker_mb(running.pid)
+    with service(contender, name, load, servers, folder, options) as process:
+        samples = list(samples_of(process, options.rows * 11 // 10, options.batch))
+        memory = worker_mb(process.pid)
     first = next(sample for sample in samples if sample.results)
     counted = samples[options.warm_up - 1 :]
     rows = sum(sample.rows for sample in counted[1:])
@@ -213,7 +228,7 @@ def samples_of(service: "subprocess.Popen[str]", rows: int, batch: int) -> Itera
     deadline = time.monotonic() + _PATIENCE_S
     seen = 0
     for line in service.stderr:
-        if found := _BATCH.search(line):
+        if found := BATCH.search(line):
             _, rows_in, results, _ = map(int, found.groups())
             seen += rows_in
             if rows_in:
@@ -234,7 +249,7 @@ def cpu_of(service: int) -> Cpu:
     return Cpu(seconds["java"], seconds["python"], broker)
 
 
-def _worker_mb(service: int) -> float:
+def worker_mb(service: int) -> float:
     """Private memory of all Python processes of the service."""
     total = 0
     for pid, name, _ in family(service):
@@ -299,9 +314,13 @@ def _tree(text: str) -> tuple[str, Path]:
 
 
 def _variant(text: str) -> tuple[str, tuple[str, str]]:
-    name, _, setting = text.partition(":")
-    key, _, value = setting.partition("=")
-    return name, (key, value)
+    name, _, given = text.partition(":")
+    return name, setting(given)
+
+
+def setting(text: str) -> tuple[str, str]:
+    key, _, value = text.partition("=")
+    return key, value
 
 
 def add_load_options(parser: argparse.ArgumentParser, rows: int, warm_up: int) -> None:

@@ -14,7 +14,7 @@ _FIRST = -2  # counted downwards; the head is -1, and blocks of rows have number
 def entries(results: Iterable[pa.Table]) -> Iterator[tuple[int, bytes]]:
     """Entries of the node's state that hold these results."""
     for at, table in enumerate(results):
-        yield _FIRST - at, encode(table, "lz4")
+        yield _FIRST - at, encode(table)
 
 
 def take(durable: Durable, count: int) -> Iterator[pa.Table]:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from balajoin.compute.cache_folder import PrivateFolder
 from balajoin.compute.index import rows_with
 from balajoin.compute.runs import RunFiles, RunInfo, StoredRun
-from balajoin.core.blocks import Compression, concat, decode, encode, longs, partition_by
+from balajoin.core.blocks import concat, decode, encode, longs, partition_by
 from balajoin.core.sides import SHELVES, Shelf
 from balajoin.errors import StateError
 
@@ -34,8 +34,6 @@ _FANOUT = 8
 # Runs of fewer rows are one tier: to open one costs more than to merge it once more. With a tier for every factor of 8,
 # from one row on, a node with batches of eight rows had 32 runs, not 20, and took 14.1 ms a batch, not 11.8.
 _FEW_ROWS = 512
-# Taking blocks over was 0.7 of the 1.7 s of a node with 275k rows. LZ4 halves their bytes for 0.03 µs of CPU a row.
-_COMPRESSION: Compression = "lz4"
 _TAG_BYTES = 8  # the shelf's number, padded so that the block behind it is aligned
 # A batch that spans many slices, as in a catch-up, is stored in wider ones, so that its blocks do not become tiny.
 _MAX_SLICES_A_PIECE = 16
@@ -350,7 +348,7 @@ def sliced(rows: pa.Table, slice_us: int) -> Iterator[pa.Table]:
 
 
 def tagged(shelf: Shelf, rows: pa.Table) -> bytes:
-    return SHELVES.index(shelf).to_bytes(_TAG_BYTES, "little") + encode(rows, _COMPRESSION)
+    return SHELVES.index(shelf).to_bytes(_TAG_BYTES, "little") + encode(rows)
 
 
 def with_shelf(block: bytes) -> tuple[pa.Table, Shelf]:

@@ -77,7 +77,7 @@ def _signal(content: dict[str, Any]) -> Signal:
 
 
 def shipment_records(stamp: Stamp, shipment: Shipment) -> Iterator[Record]:
-    blocks = [encode(piece, "lz4") for piece in pieces(shipment.rows, _MAX_PART_BYTES)] or [b""]
+    blocks = [encode(piece) for piece in pieces(shipment.rows, _MAX_PART_BYTES)] or [b""]
     attempt = uuid4().hex
     for part, block in enumerate(blocks):
         content = {
@@ -97,10 +97,6 @@ def read_replica(header: str | None, block: bytes | None) -> tuple[Stamp, Part |
     """Reads a record of the replica topic."""
     content = _object(header)
     return _stamp(content), _report(content, block) if content.get("kind") == _MET else _part(content, block)
-
-
-def read_part(header: str | None, block: bytes | None) -> Part:
-    return _part(_object(header), block)
 
 
 def _part(content: dict[str, Any], block: bytes | None) -> Part:
@@ -129,7 +125,7 @@ def report_records(stamp: Stamp, report: Report) -> Iterator[Record]:
             "guest": report.guest,
             "node": report.home,
         }
-        yield Record(str(report.home).encode(), encode(piece, "lz4"), [(HEADER, _json(content))])
+        yield Record(str(report.home).encode(), encode(piece), [(HEADER, _json(content))])
 
 
 def _report(content: dict[str, Any], block: bytes | None) -> Report:

@@ -13,6 +13,27 @@ from balajoin.edge import intake
 from balajoin.edge.batch_time import batch_time
 from balajoin.spark.labels import node_labels
 from balajoin.spark.schemas import spark_schema
+from balajoin.spark.session import is_local
+
+_LEAST_TASKS = 2  # with 1, Spark runs a task even if there is nothing to read
+
+
+def messages(
+    spark: SparkSession,
+    control_topic: str,
+    begin_control: str,
+    replica_topic: str,
+    begin_replicas: str,
+    kafka: Kafka,
+    nodes: int,
+) -> DataFrame:
+    """Both topics, on one machine read by half as many tasks as there are nodes.
+
+    On a cluster this would make Spark end the query when it loses an executor: the output counts as indeterminate then.
+    """
+    control = signals(spark, control_topic, kafka, nodes, begin_control)
+    both = control.unionAll(replicas(spark, replica_topic, kafka, nodes, begin_replicas))
+    return both.coalesce(max(_LEAST_TASKS, nodes // 2)) if is_local(spark.sparkContext.master or "") else both
 
 
 def signals(spark: SparkSession, topic: str, kafka: Kafka, nodes: int, begin: str) -> DataFrame:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from balajoin.control.rejects import count_ahead, dead_letters
-from balajoin.core.blocks import ROWS, SENT_BLOCK_BYTES, SENT_COMPRESSION, encode_as_column, pieces
+from balajoin.core.blocks import ROWS, SENT_BLOCK_BYTES, encode_as_column, pieces
 from balajoin.core.envelope import Packed, schema_of
 from balajoin.core.sides import Side
 from balajoin.kafka.producer import Publisher
@@ -54,7 +54,7 @@ class Packer:
                     first_offset=piece.column("offset")[0].as_py(),
                     rows=piece.num_rows,
                 )
-                yield _record_batch(packed, encode_as_column(piece, SENT_COMPRESSION))
+                yield _record_batch(packed, encode_as_column(piece))
 
 
 def _record_batch(row: Packed, block: pa.BinaryArray | None = None) -> pa.RecordBatch:

@@ -2,15 +2,20 @@
 
 import os
 import sys
+import tempfile
 import threading
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
 
 from balajoin.core import kernels
 from balajoin.spark.child import Child
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 
@@ -47,28 +52,64 @@ def load_kernels() -> None:
 def _use_kernels() -> None:
     import pyarrow as pa
 
-    from balajoin.compute.index import build, matches, rows_with
     from balajoin.compute.pairs import PAIRS
-    from balajoin.core.blocks import ROWS, concat, decode, encode, longs, partition_by
-    from balajoin.core.hashing import homes
-    from balajoin.core.spec import ResultFormat, Window
-    from balajoin.routing import policies
-    from balajoin.routing.rule import SkewRule
-    from balajoin.routing.source import Source
+    from balajoin.core.blocks import ROWS, concat, decode, encode
+    from balajoin.core.spec import ResultFormat
+    from balajoin.routing.rule import LEAST_SKEWED_ROWS
     from balajoin.sinks.values import ResultEncoder
 
     row = dict.fromkeys(ROWS.names, 0) | {"key": b"k", "value": b"v"}
     # Decoded, so that the arrays are read-only: numba compiles a kernel for writable and read-only ones separately.
-    rows = concat([decode(encode(pa.Table.from_pylist([row, row], ROWS)))])
-    index = build(longs(rows, "hash"), longs(rows, "time"))
-    list(matches(rows, index, rows, Window(0, 0)))
-    rows_with(index, longs(rows, "hash")[:1])
-    partition_by(rows, homes(longs(rows, "hash"), 2), 2)
-    policy = policies.make("bala-join", 2, 0, SkewRule())
-    Source(0, 2, 0, 1, policy).route(0, {"probe": [rows], "build": [rows]})
+    rows = concat([decode(encode(pa.Table.from_pylist([row] * LEAST_SKEWED_ROWS * 2, ROWS)))])  # skewed
+    _route_two_batches(rows)
+    _join_two_batches(rows)
     result = dict.fromkeys(PAIRS.names, 0) | {"key": b"k", "probe_value": b"v", "build_value": b"v"}
     shown = ResultFormat("inner", dict.fromkeys(("key", "probe_value", "build_value"), "binary"))
     ResultEncoder(shown).records(pa.Table.from_pylist([result], PAIRS))
+
+
+def _route_two_batches(rows: "pa.Table") -> None:
+    """The second batch restores what the first has left."""
+    from balajoin.routing import policies
+    from balajoin.routing.rule import Measure, SkewRule
+    from balajoin.routing.source import Source
+
+    for measure in get_args(Measure):
+        make_policy = partial(policies.make, "bala-join", 2, 0, SkewRule(measure=measure))
+        state = None
+        for now_ms in range(2):
+            source = Source.restore(0, 2, 0, 1, make_policy, state)
+            source.route(now_ms, {"probe": [rows], "build": [rows]})
+            state = source.state()
+
+
+def _join_two_batches(rows: "pa.Table") -> None:
+    """The second batch looks rows up in the files of the first. In each the other node pulls the key's build rows."""
+    from balajoin.compute.exchange import Arrival, NodeInputs
+    from balajoin.compute.node import Node
+    from balajoin.core.hashing import home
+    from balajoin.core.messages import Signal
+    from balajoin.core.sides import SIDES
+    from balajoin.core.spec import JoinSpec
+
+    spec = JoinSpec(2, 0, 0, 0, 0, dict.fromkeys(SIDES, 1), {})
+    hash_ = rows.column("hash")[0].as_py()
+    number = home(hash_, spec.nodes)
+    arrivals = [Arrival(side, 0, 0, 0, [rows]) for side in SIDES]
+    inputs = NodeInputs(arrivals, [Signal(hash_, 1 - number, 0, again=True)])
+    state, blocks = None, _Blocks()
+    with tempfile.TemporaryDirectory() as folder:
+        for batch in range(2):
+            results = Node(spec, state, blocks, Path(folder), number).process(batch, inputs)
+            deque(results, maxlen=0)
+            state = results.outcome.state
+
+
+class _Blocks(dict[int, bytes]):
+    """Stored blocks in memory."""
+
+    put = dict.__setitem__
+    remove = dict.__delitem__
 
 
 if __name__ == "__main__":

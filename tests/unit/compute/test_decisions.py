@@ -10,7 +10,7 @@ import pytest
 
 from balajoin.compute.exchange import Arrival, NodeInputs
 from balajoin.compute.node import Node
-from balajoin.control.encoding import HEADER, read_part, read_replica, report_records, shipment_records
+from balajoin.control.encoding import HEADER, read_replica, report_records, shipment_records
 from balajoin.core.hashing import home as home_of
 from balajoin.core.messages import Part, Report, Signal, Stamp
 from balajoin.core.sides import SIDES, Side
@@ -77,7 +77,7 @@ class Nodes:
         stamp = Stamp(JOIN, self.batch)
         for shipment in results.outcome.shipments:
             for record in shipment_records(stamp, shipment):
-                self.parts[shipment.node].append(read_part(dict(record.headers)[HEADER].decode(), record.value))
+                self.parts[shipment.node].append(read_replica(dict(record.headers)[HEADER].decode(), record.value)[1])
         for report in results.outcome.reports:
             for record in report_records(stamp, report):
                 _, read = read_replica(dict(record.headers)[HEADER].decode(), record.value)

@@ -12,7 +12,7 @@ from balajoin.compute.home import Home
 from balajoin.compute.node import Node
 from balajoin.compute.state import NodeState
 from balajoin.compute.store import BlockStore
-from balajoin.control.encoding import HEADER, read_part, shipment_records
+from balajoin.control.encoding import HEADER, read_replica, shipment_records
 from balajoin.core.hashing import home
 from balajoin.core.messages import ANY_PLAN, Grant, Part, Shipment, Signal, Stamp
 from balajoin.core.spec import JoinSpec
@@ -32,7 +32,7 @@ def rows(count: int, time: int = HOUR, first: int = 0):
 
 def parts_of(shipment: Shipment, batch: int) -> list[Part]:
     written = shipment_records(Stamp("j", batch), shipment)
-    return [read_part(dict(record.headers)[HEADER].decode(), record.value) for record in written]
+    return [read_replica(dict(record.headers)[HEADER].decode(), record.value)[1] for record in written]
 
 
 class Pair:

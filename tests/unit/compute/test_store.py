@@ -515,7 +515,7 @@ def test_a_forged_index_of_impossible_lengths_reaches_no_kernel(filled, caplog, 
 
 
 def _offsets_far_away(rows: pa.Table) -> bytes:
-    content = encode(rows)[8:]
+    content = encode(rows, None)[8:]
     offsets = rows.column("key").chunk(0).buffers()[1].to_pybytes()
     return content.replace(offsets, offsets[:-4] + (1 << 30).to_bytes(4, "little"))
 
@@ -523,9 +523,9 @@ def _offsets_far_away(rows: pa.Table) -> bytes:
 @pytest.mark.parametrize(
     "forge",
     [
-        lambda rows: encode(rows.slice(1))[8:],
-        lambda rows: encode(pa.concat_tables([rows.slice(0, 1), rows.slice(1)]))[8:],
-        lambda rows: encode(rows.select(["hash", "time"]))[8:],
+        lambda rows: encode(rows.slice(1), None)[8:],
+        lambda rows: encode(pa.concat_tables([rows.slice(0, 1), rows.slice(1)]), None)[8:],
+        lambda rows: encode(rows.select(["hash", "time"]), None)[8:],
         _offsets_far_away,
         lambda rows: b"no Arrow",
         lambda rows: b"",

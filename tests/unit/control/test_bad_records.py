@@ -18,7 +18,7 @@ from balajoin.compute.batch import Inputs
 from balajoin.compute.exchange import Arrival, NodeInputs
 from balajoin.compute.guest import Guest
 from balajoin.compute.node import Node
-from balajoin.control.encoding import read_part, shipment_records, wake_up_record
+from balajoin.control.encoding import read_replica, shipment_records, wake_up_record
 from balajoin.control.tail import _line, describe_part, describe_signal
 from balajoin.core import blocks
 from balajoin.core.blocks import EARLIEST_US, LATEST_US, ROWS, decode, encode
@@ -92,7 +92,7 @@ def test_what_is_written_can_always_be_read_whatever_its_size():
     assert len(packed) < 1 << 20
     assert decode(packed).equals(just)
     (record,) = shipment_records(STAMP, Shipment(0, 1, [large]))
-    assert decode(read_part(record.headers[0][1].decode(), record.value).block).equals(large)
+    assert decode(read_replica(record.headers[0][1].decode(), record.value)[1].block).equals(large)
 
 
 @pytest.mark.parametrize("ends", [[0, 1 << 30], [77, 5], [-8, 2]], ids=str)
@@ -186,7 +186,7 @@ def test_a_wake_up_is_not_taken_for_an_attack():
 
 
 def test_a_shipment_that_claims_a_billion_parts_costs_nothing():
-    part = read_part(json.dumps({**A_HEADER, "parts": 10**9}), A_RECORD.value)
+    part = read_replica(json.dumps({**A_HEADER, "parts": 10**9}), A_RECORD.value)[1]
     guest = Guest(1, NODES)
     tracemalloc.start()
     try:
@@ -203,7 +203,7 @@ def test_a_shipment_that_claims_a_billion_parts_costs_nothing():
     ids=str,
 )
 def test_a_shipment_that_its_home_could_not_have_sent_is_counted(change):
-    part = read_part(json.dumps({**A_HEADER, **change}), A_RECORD.value)
+    part = read_replica(json.dumps({**A_HEADER, **change}), A_RECORD.value)[1]
     guest = Guest(1, NODES)
     assert guest.accept([part], NOW.batch) == []
     assert (guest.foreign_parts, guest.channels) == (1, {})
@@ -221,7 +221,7 @@ def test_replicas_with_times_that_no_edge_lets_in_are_counted(time):
     key = next(b"%d" % n for n in range(20) if home(hash_of(b"%d" % n), NODES) == 0)
     (record,) = shipment_records(STAMP, Shipment(0, 1, [table([Row(key, time, b"v", 0, 0)])]))
     guest = Guest(1, NODES)
-    assert guest.accept([read_part(record.headers[0][1].decode(), record.value)], NOW.batch) == []
+    assert guest.accept([read_replica(record.headers[0][1].decode(), record.value)[1]], NOW.batch) == []
     assert guest.foreign_parts == 1
 
 

@@ -10,7 +10,8 @@ from oracle import Row
 from strategies import row_lists, rows_of, table
 
 times = st.integers(-(1 << 63), (1 << 63) - 1)
-A_BLOCK = encode(table(Row(b"key" * (i % 3), 1000 + i, None if i % 4 == 0 else b"v" * i, 2, i) for i in range(9)))
+A_TABLE = table(Row(b"key" * (i % 3), 1000 + i, None if i % 4 == 0 else b"v" * i, 2, i) for i in range(9))
+A_BLOCK = encode(A_TABLE, None)
 
 
 @st.composite
