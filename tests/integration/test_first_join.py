@@ -52,12 +52,26 @@ class Reader:
         program, *arguments = shlex.split(command.replace("localhost:9092", self._bootstrap))
         return [sys.executable, *(["-m", "balajoin"] if program == "balajoin" else []), *arguments]
 
-    def types(self, command: str) -> str:
-        done = subprocess.run(
+    def _run(self, command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
             self._argv(command), cwd=self._folder, capture_output=True, text=True, timeout=_PATIENCE_S
         )
+
+    def types(self, command: str) -> str:
+        done = self._run(command)
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
         return done.stdout
+
+    def is_told(self, command: str) -> str:
+        """What the command prints, whether it succeeds or not."""
+        done = self._run(command)
+        return done.stdout + done.stderr
+
+    def awaits(self, log: str, text: str) -> None:
+        deadline = time.monotonic() + _PATIENCE_S
+        while text not in (self._folder / log).read_text():
+            assert time.monotonic() < deadline, f"{log} never had {text}"
+            time.sleep(0.5)
 
     @contextmanager
     def leaves_running(self, command: str, ends_with: int) -> Iterator[None]:
@@ -90,10 +104,15 @@ def test_the_first_join_works_as_the_readme_says(bootstrap: str, tmp_path: Path)
     with reader.leaves_running(run, ends_with=0), reader.leaves_running(produce, ends_with=0):
         await_results(bootstrap)
         assert "rows by node" in reader.types(top)  # without a terminal it prints once
-    assert "replicas batch 0" in reader.types(
+    assert "replicas batch " in reader.types(
         the_one("docs/operations.md", "balajoin control tail").replace(" --follow", "")
     )
     assert "probe" in reader.types(the_one("docs/operations.md", "balajoin state -c"))
-    rescaled = reader.types(the_one("docs/operations.md", "balajoin rescale"))
-    assert "8" in rescaled
+    rescale = the_one("docs/operations.md", "balajoin rescale")
+    told = reader.is_told(rescale)
+    if "start it, stop it" in told:  # the remedy for a batch that was cut short must help
+        with reader.leaves_running(run, ends_with=0):
+            reader.awaits("run.log", "rows_in=")
+        told = reader.types(rescale)
+    assert "8" in told
     assert (tmp_path / "checkpoints" / "clicks-8").is_dir()

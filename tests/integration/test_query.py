@@ -60,10 +60,12 @@ def test_a_checkpoint_may_be_a_link_to_a_folder(pipeline: Callable[..., Pipeline
     assert (running.folder / "elsewhere" / "offsets").is_dir()
 
 
-@pytest.mark.parametrize("policy", get_args(PolicyName))
-def test_every_policy_equals_the_batch_join(pipeline: Callable[..., Pipeline], policy: str) -> None:
+@pytest.mark.parametrize(
+    ("policy", "measure"), [*((name, "rows") for name in get_args(PolicyName)), ("bala-join", "work")]
+)
+def test_every_policy_equals_the_batch_join(pipeline: Callable[..., Pipeline], policy: str, measure: str) -> None:
     """Half of all rows have one key, also on the build side. Some keys are in both partitions, some in one."""
-    given = {"keys": ["hot"], "threshold": 0.1, "first_pass_rows": 100, "lease": "1 s"}
+    given = {"keys": ["hot"], "threshold": 0.1, "first_pass_rows": 100, "lease": "1 s", "measure": measure}
     running = pipeline(lateness="1 h", max_rows_per_batch=300, policy=policy, skew=given)
     for start in range(2):
         send(running.bootstrap, running.build.topic, rows(start, 200, first=200 * start))

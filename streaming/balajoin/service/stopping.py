@@ -11,6 +11,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _POLL_S = 0.05
+_LOOKS = 2
+"""So often in a row the query must be seen to wait for its trigger, before it is taken to have no batch in flight."""
 
 
 class Interrupted(BaseException):
@@ -58,20 +60,26 @@ def finish_batch_and_stop(query: StreamingQuery, requests: StopRequests) -> bool
     """Returns False if a second request cut the batch short; the next start then repeats the batch.
 
     `query.stop()` alone would interrupt the batch, and if we waited for its end, the next batch could begin. So the
-    query is first told that this batch is the last, as Spark does at the end of `availableNow`.
+    query is first told that this batch is the last, as Spark does at the end of `availableNow`. From then on the query
+    begins no batch after it has waited for its next trigger, and nothing is lost if that wait is interrupted.
     """
     execution = query._jsq.streamingQuery()
     execution.state().set(_terminated())
-    idle_looks = 0
-    # Two looks, because a trigger shows up as active only a moment after it has begun.
-    while execution.queryExecutionThread().isAlive() and idle_looks < 2:
+    thread = execution.queryExecutionThread()
+    waited = 0
+    while thread.isAlive() and waited < _LOOKS:
         if requests.count > 1:
             query.stop()
             return False
-        idle_looks = 0 if query.status["isTriggerActive"] else idle_looks + 1
         time.sleep(_POLL_S)
-    query.stop()  # wakes a query that waits for its next trigger
+        waited = waited + 1 if _waits_for_trigger(thread) else 0
+    query.stop()
     return True
+
+
+def _waits_for_trigger(thread: Any) -> bool:
+    """Looks at the thread itself: on a busy machine the query's status tells of a batch long after it has begun."""
+    return any(frame.getMethodName() == "waitTillTime" for frame in thread.getStackTrace())
 
 
 def _terminated() -> Any:
