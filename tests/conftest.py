@@ -3,6 +3,7 @@
 import logging
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -78,6 +79,21 @@ def admin(bootstrap: str) -> "AdminClient":
     return AdminClient({"bootstrap.servers": bootstrap})
 
 
+def _await_visible(admin: "AdminClient", name: str) -> None:
+    """A broker answers a moment before it has told its own metadata of the topic."""
+    from confluent_kafka import KafkaException, TopicCollection
+
+    deadline = time.monotonic() + _VISIBLE_WITHIN_S
+    while True:
+        try:
+            admin.describe_topics(TopicCollection([name]))[name].result()
+            return
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.05)
+
+
 @pytest.fixture
 def make_topic(admin: "AdminClient") -> Callable[..., str]:
     from confluent_kafka.cimpl import NewTopic
@@ -88,6 +104,7 @@ def make_topic(admin: "AdminClient") -> Callable[..., str]:
         dotted = {key.replace("_", "."): value for key, value in config.items()}
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dotted)
         admin.create_topics([topic])[name].result(timeout=_VISIBLE_WITHIN_S)
+        _await_visible(admin, name)
         return name
 
     return make

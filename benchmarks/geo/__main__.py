@@ -62,7 +62,9 @@ def main() -> None:
 
 def _set_up(all_hosts: Hosts, folder: Path, options: argparse.Namespace, say: Say) -> joining.Setting:
     package = spark_cluster.shipped(folder) if options.shipped else spark_cluster.installed()
-    servers = broker.start(all_hosts.broker, fetch("broker", default_cache(os.environ), notice=say))
+    cache = default_cache(os.environ)
+    fetch("connector", cache, notice=say)  # hosts reach no registry
+    servers = broker.start(all_hosts.broker, fetch("broker", cache, notice=say))
     cluster = spark_cluster.SparkCluster(all_hosts)
     cluster.start()
     say(f"a broker, a driver and {len(all_hosts.workers)} workers are up")

@@ -46,7 +46,8 @@ def test_a_join_goes_on_without_loss_when_a_worker_is_killed(namespaces: None, t
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     (outcome,) = json.loads(found.read_text())["outcomes"]
     assert outcome["results"] == outcome["expected"] == 240_000
-    assert outcome["repeated"] == outcome["restarts"] == 0
+    assert outcome["repeated"] == 0
+    assert outcome["restarts"] == 0, "".join(log.read_text() for log in kept.glob("run-*/service.log"))
     assert outcome["pause_s"] is not None
     assert left_behind() == []
 
