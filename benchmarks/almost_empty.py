@@ -1,13 +1,15 @@
 """The time of an almost empty batch: with this join, with its operators but no logic in them, and with Spark's joins.
 
 Run with `make bench`. A running query gets ten rows of each stream at a time. Times are Spark's own
-(`triggerExecution`), of the second half of the batches: the first half warms up the JVM's compiler. Every key comes
+(`triggerExecution`), of the last third of the batches: those before warm up the JVM's compilers. Every key comes
 once, because each of only ten keys would be skewed.
 """
 
+import argparse
 import re
 import statistics
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from bare import BARE
@@ -30,6 +32,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
+from service import setting
 
 from balajoin.config.models import Config, Kafka, Output, Run, Stream
 from balajoin.embedded import workload
@@ -38,19 +41,25 @@ from balajoin.service.run import start
 
 AS_A_SERVICE = Contender("balajoin, exactly once, as `balajoin run` does it", balajoin, OUR_CONF, tuned=True)
 _CONTENDERS = (AS_A_SERVICE, OURS, BY_HASH, BARE, *PLAIN[1:], *TUNED[1:])
-_BATCHES = 60
 _PARTS = ("latestOffset", "walCommit", "queryPlanning", "addBatch", "commitOffsets", "triggerExecution")
 
 
 def main() -> None:
+    options = _options()
     console = Console(width=110)
-    with kafka() as servers, session() as spark, Progress(console=console, transient=True) as progress:
+    chosen = [each for each in _CONTENDERS if any(word in each.name for word in options.only)]
+    with (
+        kafka() as servers,
+        session(dict(options.spark)) as spark,
+        Progress(console=console, transient=True) as progress,
+    ):
         create_topics(servers, "out", "dead", "late", "control", "replicas")
-        task = progress.add_task("", total=len(_CONTENDERS) * _BATCHES)
-        table = Table("almost empty batch", "milliseconds", "until idle")
-        for contender in _CONTENDERS:
+        task = progress.add_task("", total=len(chosen) * options.batches)
+        table = Table("almost empty batch", "milliseconds", "until idle", title=f"{options.batches} batches each")
+        for contender in chosen:
             progress.update(task, description=contender.name)
-            batch, until_idle = _measure(spark, servers, contender, lambda: progress.advance(task))
+            advance = partial(progress.advance, task)
+            batch, until_idle = _measure(spark, servers, contender, options.batches, advance)
             table.add_row(contender.name, f"{batch:,.0f}", f"{until_idle:,.0f}")
         console.print(table)
     console.print(STAR)
@@ -58,7 +67,7 @@ def main() -> None:
 
 
 def _measure(
-    spark: SparkSession, servers: Kafka, contender: Contender, done: Callable[[], None]
+    spark: SparkSession, servers: Kafka, contender: Contender, batches: int, done: Callable[[], None]
 ) -> tuple[float, float]:
     """Milliseconds of a batch, and of all that its rows cause: Spark's join adds a batch to expire state."""
     contender.prepare(spark)
@@ -71,7 +80,7 @@ def _measure(
         else:
             frame = contender.make(spark, Workload(servers, probe, build, None, contender.tuned))
             query = start_to_kafka(frame, writer_options(servers, contender.tuned), "out", folder)
-        for number in range(_BATCHES):
+        for number in range(batches):
             events = [workload.Event(b"k%d-%d" % (number, n), START_MS + number * 1000 + n, VALUE) for n in range(10)]
             for topic in (probe, build):
                 workload.produce(client_options.librdkafka_options(servers), topic, events, 2)
@@ -81,7 +90,7 @@ def _measure(
         query.stop()
     with_rows = [number for number, progress in enumerate(ran) if progress["numInputRows"]]
     times = [progress["durationMs"]["triggerExecution"] for progress in ran]
-    warm = with_rows[len(with_rows) // 2 :]
+    warm = with_rows[-len(with_rows) // 3 :]
     if contender is AS_A_SERVICE:
         parts = {name: statistics.median(ran[at]["durationMs"].get(name, 0) for at in warm) for name in _PARTS}
         Console(width=110).print(contender.name, "in ms:", parts)
@@ -100,6 +109,14 @@ def _service(spark: SparkSession, servers: Kafka, probe: str, build: str, folder
         run=Run(checkpoint=str(folder / "checkpoint"), cache_dir=str(folder), trigger="0 s"),
     )
     return start(spark, config)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--batches", type=int, default=90, help="of each contender")
+    parser.add_argument("--only", nargs="+", default=[""], metavar="WORD", help="contenders with such a word")
+    parser.add_argument("--spark", type=setting, nargs="+", default=[], metavar="KEY=VALUE", help="Spark settings")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One of Spark's own queries as a process of its own, so that it can be measured beside `balajoin run`.
+"""One of the queries to compare as a process of its own, so that it can be measured beside `balajoin run`.
 
 Runs until it is terminated, and tells of each batch on standard error, in the words of balajoin's log.
 """
@@ -8,13 +8,14 @@ import sys
 import time
 from pathlib import Path
 
+from bare import BARE
 from bench import session, start_to_kafka
 from contenders import SPARK_JOINS, TUNED, Workload, writer_options
 
 from balajoin.config.models import Kafka
 
 _UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days"}
-PEERS = {contender.name: contender for contender in (*SPARK_JOINS, TUNED[0])}
+PEERS = {contender.name: contender for contender in (*SPARK_JOINS, TUNED[0], BARE)}
 
 
 def command(name: str, servers: Kafka, load: str, out: str, folder: Path, options: argparse.Namespace) -> list[str]:

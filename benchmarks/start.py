@@ -1,8 +1,10 @@
 """How long a user waits for the first result: after `balajoin run`, and after a crash with much stored state.
 
-Starts the service several times on two short topics, each time with a new checkpoint. Then lets it store many rows,
-kills all its processes, and starts it again on the same checkpoint: once with the local files of its nodes, and once
-without them, as when every node has moved to another machine. Also prints the memory with the stored rows.
+Starts the service several times on two short topics, each time with a new checkpoint. In turn with it, starts two
+queries that show what of this is Spark: one copies both topics, the other has balajoin's operators with nothing in
+them. Then lets the service store many rows, kills all its processes, and starts it again on the same checkpoint: once
+with the local files of its nodes, and once without them, as when every node has moved to another machine. Also prints
+the memory with the stored rows.
 """
 
 import argparse
@@ -16,8 +18,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import peer
 import service
+from bare import BARE
 from bench import START_MS, VALUE, create_topics, machine, preload
+from contenders import TUNED
 from rich.console import Console
 from rich.table import Table
 
@@ -40,13 +45,17 @@ def main() -> None:
         with EmbeddedKafka(folder / "kafka", fetch("broker", default_cache(os.environ))) as broker:
             servers = Kafka(bootstrap_servers=broker.bootstrap_servers)
             _fill(servers, "few", 1_000)
-            cold = []
+            cold: dict[str, list[float]] = {}
             for number in range(options.starts):
-                own = service.prepare(contender, f"few-{number}", "few", servers, folder, load)
-                with _first_result(contender, own) as (seconds, _):
-                    cold.append(seconds)
-            shown = " ".join(f"{seconds:.1f}" for seconds in sorted(cold))
-            table.add_row("new checkpoint", f"{statistics.median(cold):.1f} ({shown})")
+                for name in ("", TUNED[0].name, BARE.name):
+                    out = f"few-{number}-{len(name)}"
+                    own = service.prepare(contender, out, "few", servers, folder, load)
+                    command = peer.command(name, servers, "few", out, own, load) if name else service.run_command(own)
+                    with _first_result(contender, command) as (seconds, _):
+                        cold.setdefault(name or "balajoin run, new checkpoint", []).append(seconds)
+            for name, found in cold.items():
+                shown = " ".join(f"{seconds:.1f}" for seconds in sorted(found))
+                table.add_row(name, f"{statistics.median(found):.1f} ({shown})")
             if options.rows:
                 _fill(servers, "many", options.rows)
                 own = service.prepare(contender, "many", "many", servers, folder, load)
@@ -55,7 +64,7 @@ def main() -> None:
                     if not keeps:
                         _remove_local_files(own)
                     _add(servers, "many")
-                    with _first_result(contender, own) as (seconds, pid):
+                    with _first_result(contender, service.run_command(own)) as (seconds, pid):
                         memory = service.worker_mb(pid)
                         table.add_row(f"{options.rows * 11 // 10:,} rows stored, crash, {name}", f"{seconds:.1f}")
                 table.add_row("private memory of the Python processes then", f"{memory:,.0f} MB")
@@ -77,10 +86,10 @@ def _add(servers: Kafka, load: str) -> None:
 
 
 @contextmanager
-def _first_result(contender: service.Contender, own: Path) -> Iterator[tuple[float, int]]:
-    """Starts the service. Yields the seconds to the end of its first batch with results, then kills the service."""
+def _first_result(contender: service.Contender, command: list[str]) -> Iterator[tuple[float, int]]:
+    """Starts a service or query. Yields the seconds to the end of its first batch with results, then kills it."""
     began = time.monotonic()
-    with service.running(contender, service.run_command(own)) as process:
+    with service.running(contender, command) as process:
         assert process.stderr is not None
         for line in process.stderr:
             if (found := service.BATCH.search(line)) and int(found[3]):

@@ -172,6 +172,7 @@ def run(
         between_workers=measuring.between_workers(used),
         placement=measuring.placement(batches[setting.warm_up :]),
         restarts=query.restarts,
+        first_result_s=watched.first_result_s,
     )
     shutil.rmtree(folder / "checkpoint", ignore_errors=True)
     return made

@@ -40,9 +40,13 @@ class Load:
     probe_rows: int
     build_rows: int
     partitions: int
+    title: str = ""
+    """In place of a name made of the above."""
 
     @property
     def name(self) -> str:
+        if self.title:
+            return self.title
         skewed_build = "-build-zipf" if self.build_keys == "zipf" else ""
         return f"{self.probe_keys}{skewed_build}-{self.build_rows}-{self.probe_rows}"
 
@@ -111,16 +115,13 @@ def produce(load: Load, servers: str) -> None:
     shape = topics.Shape(load.partitions)
     topics.create_missing(kafka, {load.probe_topic: shape, load.build_topic: shape}, 1)
     options = client_options.librdkafka_options(kafka)
-    for topic, side, rows in (
-        (load.build_topic, "build", load.build_rows),
-        (load.probe_topic, "probe", load.probe_rows),
-    ):
-        keys = load.keys_of("build" if side == "build" else "probe")
-        workload.produce(options, topic, _events(keys, times(rows)), load.partitions)
+    for topic, side in ((load.build_topic, "build"), (load.probe_topic, "probe")):
+        workload.produce(options, topic, events(load, "build" if side == "build" else "probe"), load.partitions)
 
 
-def _events(keys: Numbers, offsets_ms: Numbers) -> Iterator[workload.Event]:
-    for key, at in zip(keys.tolist(), (offsets_ms + START_MS).tolist(), strict=True):
+def events(load: Load, side: Literal["probe", "build"]) -> Iterator[workload.Event]:
+    keys = load.keys_of(side)
+    for key, at in zip(keys.tolist(), (times(len(keys)) + START_MS).tolist(), strict=True):
         yield workload.Event(b"user-%08d" % key, at, _VALUE)
 
 

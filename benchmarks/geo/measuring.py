@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
@@ -28,8 +28,7 @@ class Watched:
     warm: Uses
     end: Uses
     finished: bool
-    batch_ends: list[float] = field(default_factory=list)
-    """By the clock, as seen in the log."""
+    first_result_s: float | None = None
 
 
 def uses(hosts: Hosts) -> Uses:
@@ -69,7 +68,8 @@ def watch(
             seen += 1
             was_done = sum(rows_in.values()) >= goal.rows
             rows_in[int(number)], rows_out[int(number)] = int(taken), int(made)
-            watched.batch_ends.append(time.time())
+            if int(made) and watched.first_result_s is None:
+                watched.first_result_s = round(time.monotonic() - began, 1)
             rows = sum(rows_in.values())
             say(f"batch {number}: {int(taken):,} rows in {int(duration_ms) / 1000:.1f} s, {rows:,} of {goal.rows:,}")
             if seen == goal.warm_up:

@@ -59,6 +59,7 @@ class Outcome:
     warm_up: str
     """What was left out of the figures."""
     rows_per_s: float | None
+    """None where all batches are almost empty."""
     finished: bool
     """Whether all rows were joined before the time limit."""
     results: int | None
@@ -83,6 +84,8 @@ class Outcome:
     fault: str = ""
     restarts: int = 0
     """How often the service ended and was started again."""
+    first_result_s: float | None = None
+    """From the start of the query to the end of the first batch with results."""
     pause_s: float | None = None
     """From a fault to the end of the first batch that began after it, or was repeated."""
     note: str = ""
@@ -126,7 +129,9 @@ def _cells(one: Outcome) -> list[str]:
         _each(host.cpu_s for host in workers),
         _each(host.throttled_s for host in workers),
         (found if one.finished else "unfinished")
-        + (f", went on after {one.pause_s:.0f} s, {one.restarts} restarts" if one.pause_s else ""),
+        + (f", went on after {one.pause_s:.0f} s, {one.restarts} restarts" if one.pause_s else "")
+        + (f", first after {one.first_result_s:.0f} s" if one.first_result_s else "")
+        + (f", {one.note}" if one.note else ""),
     ]
 
 

@@ -6,7 +6,7 @@ from functools import partial
 from typing import get_args
 
 from balajoin.routing.rule import PolicyName
-from geo import faults, flink, joining, spark_join
+from geo import faults, few_rows, flink, joining, spark_join
 from geo.joining import Setting
 from geo.loads import Load
 from geo.outcome import Outcome
@@ -42,6 +42,10 @@ def _fault(fault: faults.Fault, setting: Setting, name: str, load: Load) -> Outc
     return faults.run(setting, name, fault, "bala-join", load)
 
 
+def _few_rows(setting: Setting, name: str, load: Load) -> Outcome:
+    return few_rows.run(setting, name, "bala-join", load.partitions)
+
+
 _ALL = (
     *(Run(policy, partial(_policy, policy)) for policy in POLICIES),
     Run("bala-join-rows", _by_rows),
@@ -49,10 +53,11 @@ _ALL = (
     Run("spark-rocksdb", partial(_spark, "RocksDB")),
     Run("flink", partial(_flink, "RocksDB")),
     Run("flink-heap", partial(_flink, "heap")),
+    Run("few-rows", _few_rows),
     *(Run(fault, partial(_fault, fault)) for fault in faults.FAULTS),
 )
 NAMES = tuple(run.name for run in _ALL)
-CONTENDERS = tuple(name for name in NAMES if name not in faults.FAULTS)
+CONTENDERS = tuple(name for name in NAMES if name not in (*faults.FAULTS, "few-rows"))
 
 
 def named(names: Sequence[str]) -> list[Run]:

@@ -83,6 +83,7 @@ def run(setting: Setting, name: str, store: Store, load: Load) -> Outcome:
         phases_s=phases,
         hosts=measuring.host_uses(watched),
         placement=measuring.placement(batches[setting.warm_up :]),
+        first_result_s=watched.first_result_s,
     )
     shutil.rmtree(folder / "checkpoint", ignore_errors=True)
     return made
