@@ -113,7 +113,7 @@ def _service(spark: SparkSession, servers: Kafka, probe: str, build: str, folder
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--batches", type=int, default=90, help="of each contender")
+    parser.add_argument("--batches", type=int, default=150, help="of each contender")
     parser.add_argument("--only", nargs="+", default=[""], metavar="WORD", help="contenders with such a word")
     parser.add_argument("--spark", type=setting, nargs="+", default=[], metavar="KEY=VALUE", help="Spark settings")
     return parser.parse_args()

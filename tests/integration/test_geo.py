@@ -1,7 +1,7 @@
 """A join on two small nodes, each in a network namespace; one of them is killed in the middle. Nothing is lost.
 
 The executors' Python has no balajoin: the package comes with the query. A supervisor starts the service again if it
-ends. It usually goes on by itself; but on a busy machine a worker may be so slow to come back that Spark gives up.
+ends. It went on by itself in all runs but one, whose cause was not found.
 """
 
 import json

@@ -21,9 +21,10 @@ def preload() -> None:
     import balajoin.edge.pack
     import balajoin.routing.router
     import balajoin.sinks.writer  # noqa: F401
+    from balajoin.spark.memory import giving_back
     from balajoin.spark.warm_up import load_kernels
 
-    pyspark.worker.main = promptly(pyspark.worker.main)
+    pyspark.worker.main = promptly(giving_back(pyspark.worker.main))
     load_kernels()
     gc.collect()
     gc.freeze()
