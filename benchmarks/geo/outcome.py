@@ -98,7 +98,7 @@ class Outcome:
     @property
     def metric_share(self) -> float | None:
         """The rows that balajoin says it sent to other nodes, as a share of what the links carried between workers."""
-        sent = self.traffic.get("probe", 0) + self.traffic.get("build", 0)
+        sent = sum(self.traffic.get(kind, 0) for kind in ("probe", "build", "fetched"))
         return sent / self.between_workers if self.between_workers and self.traffic else None
 
 

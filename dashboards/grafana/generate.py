@@ -256,7 +256,7 @@ OVERVIEW: dict[str, list[Panel]] = {
         ),
         lines(
             "Traffic by kind",
-            "Bytes that left the node they were on.",
+            "Bytes that left the node they were on. Fetched: sent to a router from another machine that read them.",
             "Bps",
             (rate("balajoin_traffic_bytes_total", "kind"), "{{kind}}"),
             stacked=True,

@@ -28,6 +28,8 @@ class Packed:
     dead: Long = 0
     ahead: Long = 0
     """The number of dead records whose time is too far in the future."""
+    machine: Text = ""
+    """Where the block was read: see `spark.worker.machine`."""
     block: OptionalBytes = None
 
 

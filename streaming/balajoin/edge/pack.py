@@ -13,7 +13,7 @@ from balajoin.core.envelope import Packed, schema_of
 from balajoin.core.sides import Side
 from balajoin.kafka.producer import Publisher
 from balajoin.spark.labels import source_label
-from balajoin.spark.worker import settle
+from balajoin.spark.worker import machine, settle
 
 _SCHEMA = schema_of(Packed)
 
@@ -53,6 +53,7 @@ class Packer:
                     partition=partition,
                     first_offset=piece.column("offset")[0].as_py(),
                     rows=piece.num_rows,
+                    machine=machine(),
                 )
                 yield _record_batch(packed, encode_as_column(piece))
 

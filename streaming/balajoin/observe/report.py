@@ -107,6 +107,10 @@ class BatchReport:
         return sum(node.results for node in self.nodes)
 
     @property
+    def fetched_bytes(self) -> int:
+        return sum(source.fetched_bytes for source in self.sources)
+
+    @property
     def replica_bytes(self) -> int:
         return sum(node.replica_bytes for node in self.nodes)
 
@@ -116,12 +120,13 @@ class BatchReport:
 
     @property
     def traffic(self) -> dict[str, int]:
-        """Bytes that left the node they were on, by kind."""
+        """Bytes that left the node they were on, by kind. `fetched` left the machine that read them from Kafka."""
         return {
             "probe": self.probe_bytes,
             "build": self.build_bytes,
             "replica": self.replica_bytes,
             "signal": self.signal_bytes,
+            "fetched": self.fetched_bytes,
         }
 
     @property

@@ -22,7 +22,7 @@ from balajoin.routing.rule import PolicyName, SkewRule
 from balajoin.routing.source import Parcels, Source
 from balajoin.spark.labels import node_labels
 from balajoin.spark.partitions import require_place
-from balajoin.spark.worker import current_stamp, settle
+from balajoin.spark.worker import current_stamp, machine, settle
 
 if TYPE_CHECKING:  # workers import this module, and need no pydantic
     from balajoin.config.models import JoinSettings
@@ -87,7 +87,8 @@ class Router:
         signals = [self._record(signal, stamp) for signal in outcome.signals]
         places = self._publish(signals)
         state.update((source.state(),))
-        note = replace(outcome.statistics, signal_bytes=sum(map(size, signals))).to_json()
+        fetched_bytes = sum(len(row.block) for row in packed if row.machine != machine())
+        note = replace(outcome.statistics, signal_bytes=sum(map(size, signals)), fetched_bytes=fetched_bytes).to_json()
         sent = [*self._parcels(source, outcome.parcels, [side for side in SIDES if blocks[side]], now_ms)]
         sent[0] = replace(sent[0], note=note)
         sent += self._announcements(source, now_ms, places)

@@ -18,6 +18,8 @@ class SourceStatistics:
 
     signals: int = 0
     signal_bytes: int = 0
+    fetched_bytes: int = 0
+    """Bytes of rows that another machine than the router's had read from Kafka."""
     hot_keys: list[HotKey] = field(default_factory=list)
 
     def to_json(self) -> str:

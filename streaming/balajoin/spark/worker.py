@@ -1,7 +1,10 @@
 """What the operators need from the Python worker of Spark that runs them."""
 
 import gc
+import os
+import socket
 from functools import cache
+from pathlib import Path
 
 from pyspark import TaskContext
 
@@ -17,6 +20,16 @@ def settle() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@cache
+def machine() -> str:
+    """Names the network that this process is in: a machine's, or a container's own."""
+    try:
+        booted = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{booted}/{os.stat('/proc/self/ns/net').st_ino}"
+    except OSError:  # not Linux
+        return socket.gethostname()
 
 
 def current_stamp(plan: str = "") -> Stamp:

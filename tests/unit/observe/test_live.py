@@ -176,7 +176,7 @@ def test_a_moment_tells_what_the_batch_did() -> None:
             skewed_rows=(4, 1),
             b_all=2 / 6,
             b_skewed=0.2,
-            traffic={"probe": 100, "build": 10, "replica": 64, "signal": 9},
+            traffic={"probe": 100, "build": 10, "replica": 64, "signal": 9, "fetched": 0},
             signals=2,
             pulls=1,
             waiting_rows=5,

@@ -93,8 +93,8 @@ BUSY_BATCH = ended(
     probe_bytes=1000,
     build_bytes=100,
     sources=[
-        SourceStatistics(0, [6, 4], loads=[100, 80], signals=2, signal_bytes=300, hot_keys=[HOT]),
-        SourceStatistics(1, [1, 0], loads=[60, 80], signals=1, signal_bytes=150),
+        SourceStatistics(0, [6, 4], loads=[100, 80], signals=2, signal_bytes=300, fetched_bytes=44, hot_keys=[HOT]),
+        SourceStatistics(1, [1, 0], loads=[60, 80], signals=1, signal_bytes=150, fetched_bytes=6),
     ],
     nodes=[
         NodeStatistics(
@@ -164,6 +164,7 @@ def test_a_batch_becomes_its_metrics() -> None:
         ("balajoin_traffic_bytes_total", "build"): 100,
         ("balajoin_traffic_bytes_total", "replica"): 700,
         ("balajoin_traffic_bytes_total", "signal"): 530,
+        ("balajoin_traffic_bytes_total", "fetched"): 50,
         ("balajoin_balance_ratio",): 0.0,  # 160 and 160
         ("balajoin_source_balance_ratio", "0"): 0.2,
         ("balajoin_source_balance_ratio", "1"): 0.25,

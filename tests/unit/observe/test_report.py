@@ -34,6 +34,7 @@ def source_notes(draw: st.DrawFn) -> list[SourceStatistics | None]:
             loads=draw(rows | st.just([])),
             signals=draw(COUNTS),
             signal_bytes=draw(COUNTS),
+            fetched_bytes=draw(COUNTS),
             hot_keys=draw(st.lists(HOT_KEYS, max_size=3)),
         )
         if draw(st.booleans())
@@ -71,7 +72,13 @@ def test_what_operators_note_comes_out_as_they_noted_it(
     assert report.routed_rows == tuple(rows)
     replica_bytes = sum(node.replica_bytes for node in known_nodes)
     signal_bytes = sum(teller.signal_bytes for teller in (*known_sources, *known_nodes))
-    assert report.traffic == {"probe": probe, "build": build, "replica": replica_bytes, "signal": signal_bytes}
+    assert report.traffic == {
+        "probe": probe,
+        "build": build,
+        "replica": replica_bytes,
+        "signal": signal_bytes,
+        "fetched": sum(source.fetched_bytes for source in known_sources),
+    }
     assert report.rows_out == sum(node.pairs for node in known_nodes)
     by_node = [sum(source.skewed_rows[node] for source in known_sources) for node in range(NODES)]
     assert report.skewed_rows == (tuple(by_node) if known_sources else ())

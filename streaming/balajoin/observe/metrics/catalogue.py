@@ -63,7 +63,8 @@ OUTPUT_ROWS = _counter("balajoin_output_rows_total", "Results.", "node")
 BUSY = _counter("balajoin_node_busy_seconds_total", "CPU time of the nodes' join work.", "node")
 TRAFFIC = _counter(
     "balajoin_traffic_bytes_total",
-    "Bytes sent to another node: of rows in compressed blocks, of replicas and signals as Kafka gets them.",
+    "Bytes sent to another node: of rows in compressed blocks, of replicas and signals as Kafka gets them; fetched: "
+    "sent to the router from another machine.",
     "kind",
 )
 

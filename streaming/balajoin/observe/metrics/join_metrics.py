@@ -117,7 +117,7 @@ class JoinMetrics:
                 self._add(catalogue.NODE_ROWS, 0, node, route)
             self._add(catalogue.OUTPUT_ROWS, 0, node)
             self._add(catalogue.BUSY, 0, node)
-        for kind in ("probe", "build", "replica", "signal"):
+        for kind in ("probe", "build", "replica", "signal", "fetched"):
             self._add(catalogue.TRAFFIC, 0, kind)
         for kind in ("new", "repeated"):
             self._add(catalogue.SIGNALS, 0, kind)
