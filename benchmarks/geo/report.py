@@ -1,7 +1,7 @@
-"""`python -m geo.report FILE…`: what several runs of `make geo` have shown, in one table, two figures and one file.
+"""`python -m geo.report FILE…`: what several runs of `make geo` have shown, in one table, a figure and a file.
 
-The figures show rows a second of one load: against the number of nodes, or by contender. The file is what `paper.check`
-compares the model with, which has the paper's Bala-Join.
+The figure shows rows a second of one load against the number of nodes. The file is what `paper.check` compares the model
+with, which has the paper's Bala-Join.
 """
 
 import argparse
@@ -77,6 +77,8 @@ def draw(outcomes: Iterable[Outcome], load: str, contenders: Sequence[str], file
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     for contender, colour in zip(contenders, _COLOURS, strict=False):
+        if contender == "hash" and 1 in speeds["bala-join"]:
+            speeds["hash"].setdefault(1, speeds["bala-join"][1])  # on one node they do the same
         by_nodes = sorted(speeds[contender].items())
         nodes, rows = zip(*by_nodes, strict=True)
         axes.plot(nodes, [value / 1000 for value in rows], "o-", color=colour, label=contender)
@@ -88,28 +90,11 @@ def draw(outcomes: Iterable[Outcome], load: str, contenders: Sequence[str], file
     figure.savefig(file, dpi=100)
 
 
-def draw_bars(outcomes: Iterable[Outcome], load: str, file: Path) -> None:
-    """Rows a second of one load by contender, the fastest first."""
-    speeds = {one.contender: one.rows_per_s for one in outcomes if one.load.startswith(f"{load}-") and one.rows_per_s}
-    fastest_last = sorted(speeds, key=lambda contender: speeds[contender])
-    figure = Figure(figsize=(7, 0.5 + 0.4 * len(speeds)), layout="constrained")
-    axes = figure.subplots()
-    colours = [_COLOURS[0] if contender.startswith("bala-join") else _COLOURS[1] for contender in fastest_last]
-    bars = axes.barh(fastest_last, [speeds[contender] for contender in fastest_last], color=colours)
-    axes.bar_label(bars, fmt="{:,.0f}", padding=4)
-    axes.set_xlim(0, max(speeds.values()) * 1.15)
-    axes.set_xlabel("rows a second")
-    axes.spines[["top", "right"]].set_visible(False)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file, dpi=100)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m geo.report", description=__doc__)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="what `make geo` wrote")
     parser.add_argument("--figure", type=Path, help="against the number of nodes")
-    parser.add_argument("--bars", type=Path, help="by contender")
-    parser.add_argument("--load", default="one-key", help="of the figures")
+    parser.add_argument("--load", default="one-key", help="of the figure")
     parser.add_argument("--contenders", nargs="+", default=["bala-join", "hash"], help="of the figure")
     parser.add_argument("--measurements", type=Path)
     options = parser.parse_args()
@@ -117,8 +102,6 @@ def main() -> None:
     Console(width=230, soft_wrap=True).print(table(outcomes, "; ".join(machines)))
     if options.figure:
         draw(outcomes, options.load, options.contenders, options.figure)
-    if options.bars:
-        draw_bars(outcomes, options.load, options.bars)
     if options.measurements:
         options.measurements.write_text(json.dumps(measurements(outcomes), indent=1) + "\n")
 
