@@ -1,7 +1,7 @@
 """`python -m geo.report FILE…`: what several runs of `make geo` have shown, in one table, a figure and a file.
 
-The figure shows rows a second of one load against the number of nodes. The file is what `paper.check` compares the model
-with, which has the paper's Bala-Join.
+The figure shows rows a second of one load against the number of nodes. The file is what `paper.check` compares the
+model with, which has the paper's Bala-Join.
 """
 
 import argparse
