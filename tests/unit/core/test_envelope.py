@@ -7,7 +7,10 @@ from balajoin.compute.pairs import JOINED
 from balajoin.core.envelope import Addressed, Packed, defaults_of, schema_of
 from balajoin.spark.schemas import spark_schema
 
-PACKED = "source:bigint,side:string,partition:int,first_offset:bigint,rows:bigint,dead:bigint,ahead:bigint,block:binary"
+PACKED = (
+    "source:bigint,side:string,partition:int,first_offset:bigint,rows:bigint,dead:bigint,ahead:bigint,machine:string,"
+    "block:binary"
+)
 ADDRESSED = (
     "node:bigint,section:string,source:int,watermark:bigint,now_ms:bigint,rows:bigint,bytes:bigint,"
     "note:string,block:binary"

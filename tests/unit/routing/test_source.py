@@ -28,6 +28,7 @@ from balajoin.routing.router import Router
 from balajoin.routing.rule import LEAST_SKEWED_ROWS, Measure, PolicyName, SkewRule
 from balajoin.routing.source import RoutingOutcome, Source
 from balajoin.spark.labels import node_labels
+from balajoin.spark.worker import machine
 from oracle import Row
 from strategies import KEYS, LARGEST_ORDINARY_OBJECT, SECOND, hash_of, row_lists, rows_of, table
 
@@ -276,6 +277,7 @@ def packed(blocks: list[list[Row]], side: str = "build") -> list[pd.DataFrame]:
                 "side": side,
                 "partition": 7,
                 "first_offset": rows[0].offset,
+                "machine": machine(),
                 "block": [encode(table(rows))],
             }
         )
