@@ -62,17 +62,6 @@ class Reader:
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
         return done.stdout
 
-    def is_told(self, command: str) -> str:
-        """What the command prints, whether it succeeds or not."""
-        done = self._run(command)
-        return done.stdout + done.stderr
-
-    def awaits(self, log: str, text: str) -> None:
-        deadline = time.monotonic() + _PATIENCE_S
-        while text not in (self._folder / log).read_text():
-            assert time.monotonic() < deadline, f"{log} never had {text}"
-            time.sleep(0.5)
-
     @contextmanager
     def leaves_running(self, command: str, ends_with: int) -> Iterator[None]:
         """Runs the command inside this context, and ends it with Ctrl-C."""
@@ -109,10 +98,6 @@ def test_the_first_join_works_as_the_readme_says(bootstrap: str, tmp_path: Path)
     )
     assert "probe" in reader.types(the_one("docs/operations.md", "balajoin state -c"))
     rescale = the_one("docs/operations.md", "balajoin rescale")
-    told = reader.is_told(rescale)
-    if "start it, stop it" in told:  # the remedy for a batch that was cut short must help
-        with reader.leaves_running(run, ends_with=0):
-            reader.awaits("run.log", "rows_in=")
-        told = reader.types(rescale)
+    told = reader.types(rescale)
     assert "8" in told
     assert (tmp_path / "checkpoints" / "clicks-8").is_dir()

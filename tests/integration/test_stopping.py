@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
+
+from balajoin.service.stopping import StopRequests, finish_batch_and_stop
 
 pytestmark = pytest.mark.spark
 
@@ -97,6 +100,19 @@ def test_the_batch_in_flight_is_finished_and_no_other_begun(
     assert "batch=0 rows_in=" in log
     assert "Traceback" not in log
     assert wait_until(lambda: not alive(family), 20), alive(family)
+
+
+def test_no_batch_is_cut_short_whenever_the_request_comes(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark interrupts a batch that is told while it is planned that it is the last."""
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+    for attempt in range(12):
+        folder = tmp_path / str(attempt)
+        started = rows.writeStream.format("noop").trigger(processingTime="0 seconds")
+        query = started.option("checkpointLocation", str(folder / "checkpoint")).start()
+        assert wait_until(lambda folder=folder: any((folder / "checkpoint" / "commits").glob("[0-9]*")), 60)
+        time.sleep(0.013 * attempt)
+        assert finish_batch_and_stop(query, StopRequests())
+        assert batches(folder, "offsets") == batches(folder, "commits")
 
 
 def test_a_second_signal_stops_at_once(driver: Driver, tmp_path: Path) -> None:

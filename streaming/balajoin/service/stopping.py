@@ -11,8 +11,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _POLL_S = 0.05
-_LOOKS = 2
-"""So often in a row the query must be seen to wait for its trigger, before it is taken to have no batch in flight."""
+_LOOK_S = 0.002
+_RUNNING = "withNewExecutionId"
+"""Within this method of Spark a batch runs that has been planned."""
 
 
 class Interrupted(BaseException):
@@ -60,26 +61,59 @@ def finish_batch_and_stop(query: StreamingQuery, requests: StopRequests) -> bool
     """Returns False if a second request cut the batch short; the next start then repeats the batch.
 
     `query.stop()` alone would interrupt the batch, and if we waited for its end, the next batch could begin. So the
-    query is first told that this batch is the last, as Spark does at the end of `availableNow`. From then on the query
-    begins no batch after it has waited for its next trigger, and nothing is lost if that wait is interrupted.
+    query is first told that this batch is the last, as Spark does at the end of `availableNow`.
     """
     execution = query._jsq.streamingQuery()
-    execution.state().set(_terminated())
     thread = execution.queryExecutionThread()
-    waited = 0
-    while thread.isAlive() and waited < _LOOKS:
+    while thread.isAlive() and not _tell_to_end(execution, thread):
+        if requests.count > 1:
+            query.stop()
+            return False
+        time.sleep(_LOOK_S)
+    while thread.isAlive() and not _waits(thread):
         if requests.count > 1:
             query.stop()
             return False
         time.sleep(_POLL_S)
-        waited = waited + 1 if _waits_for_trigger(thread) else 0
     query.stop()
     return True
 
 
-def _waits_for_trigger(thread: Any) -> bool:
-    """Looks at the thread itself: on a busy machine the query's status tells of a batch long after it has begun."""
-    return any(frame.getMethodName() == "waitTillTime" for frame in thread.getStackTrace())
+def _tell_to_end(execution: Any, thread: Any) -> bool:
+    """Tells the query to begin no other batch, unless it plans one just now: Spark would cut that one short.
+
+    A query that runs a batch cannot plan the next while we hold its lock. One that waits could begin to, but not get
+    far: it is then told to go on.
+    """
+    lock = execution.awaitProgressLock()
+    if not lock.tryLock():
+        return False
+    try:
+        runs = _RUNNING in _stack(thread)
+        if not runs and not _waits(thread):
+            return False
+        before = execution.state().get()
+        execution.state().set(_terminated())
+        if runs or _waits(thread) or not thread.isAlive():
+            return True
+        execution.state().set(before)
+        return False
+    finally:
+        lock.unlock()
+
+
+def _waits(thread: Any) -> bool:
+    """Whether the query waits for its next trigger, or before it looks for rows again."""
+    stack = _stack(thread)
+    return "waitTillTime" in stack or stack[:2] == ["sleep", "executeOneBatch"]
+
+
+def _stack(thread: Any) -> list[str]:
+    """The methods that the thread is in, the innermost first.
+
+    On a busy machine the query's status tells of a batch long after it has begun.
+    """
+    return [frame.getMethodName() for frame in thread.getStackTrace()]
 
 
 def _terminated() -> Any:
