@@ -52,13 +52,10 @@ class Reader:
         program, *arguments = shlex.split(command.replace("localhost:9092", self._bootstrap))
         return [sys.executable, *(["-m", "balajoin"] if program == "balajoin" else []), *arguments]
 
-    def _run(self, command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+    def types(self, command: str) -> str:
+        done = subprocess.run(
             self._argv(command), cwd=self._folder, capture_output=True, text=True, timeout=_PATIENCE_S
         )
-
-    def types(self, command: str) -> str:
-        done = self._run(command)
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
         return done.stdout
 
