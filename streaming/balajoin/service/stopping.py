@@ -65,16 +65,13 @@ def finish_batch_and_stop(query: StreamingQuery, requests: StopRequests) -> bool
     """
     execution = query._jsq.streamingQuery()
     thread = execution.queryExecutionThread()
-    while thread.isAlive() and not _tell_to_end(execution, thread):
+    told = False
+    while thread.isAlive() and not (told and _waits(thread)):
         if requests.count > 1:
             query.stop()
             return False
-        time.sleep(_LOOK_S)
-    while thread.isAlive() and not _waits(thread):
-        if requests.count > 1:
-            query.stop()
-            return False
-        time.sleep(_POLL_S)
+        told = told or _tell_to_end(execution, thread)
+        time.sleep(_POLL_S if told else _LOOK_S)
     query.stop()
     return True
 

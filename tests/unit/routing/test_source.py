@@ -288,10 +288,16 @@ def packed(blocks: list[list[Row]], side: str = "build") -> list[pd.DataFrame]:
 def routed(
     nodes: int, blocks: list[list[Row]], state: GroupState, policy: PolicyName = "hash", side: str = "build"
 ) -> tuple[pd.DataFrame, list[tuple[str, bytes]]]:
+    return routed_frames(nodes, packed(blocks, side), state, policy)
+
+
+def routed_frames(
+    nodes: int, frames: list[pd.DataFrame], state: GroupState, policy: PolicyName = "hash"
+) -> tuple[pd.DataFrame, list[tuple[str, bytes]]]:
     published = Published()
     router = Router(policy, SkewRule(keys=(hash_of(b"hot"),)), nodes, LATENESS, 60 * SECOND, "control", published)
-    frames = list(router.route(iter(packed(blocks, side)), state, Stamp("join", 5)))
-    return pd.concat(frames, ignore_index=True), published.records
+    sent = list(router.route(iter(frames), state, Stamp("join", 5)))
+    return pd.concat(sent, ignore_index=True), published.records
 
 
 @given(row_blocks, node_counts, st.randoms(use_true_random=False))
@@ -306,6 +312,14 @@ def test_a_router_addresses_every_row_to_its_home(blocks, nodes, shuffler: rando
     shuffled = list(blocks)
     shuffler.shuffle(shuffled)  # a shuffle delivers them in any order
     pd.testing.assert_frame_equal(routed(nodes, shuffled, GroupState())[0], frame)
+
+
+def test_only_blocks_from_other_machines_count_as_fetched() -> None:
+    frames = packed([[Row(b"k", at, bytes(10 * at), 0, at)] for at in range(3)])
+    frames[1]["machine"], frames[2]["machine"] = "another", "a third"
+    sent, _ = routed_frames(2, frames, GroupState())
+    (note,) = [json.loads(note) for note in sent["note"] if note]
+    assert note["fetched_bytes"] == sum(len(frame["block"][0]) for frame in frames[1:])
 
 
 @given(row_blocks, node_counts)
