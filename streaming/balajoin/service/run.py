@@ -20,7 +20,8 @@ from balajoin.checkpoints.lock import sole_user
 from balajoin.config.models import Config
 from balajoin.errors import BalaJoinError, ConfigError
 from balajoin.kafka import compaction, rights, topic_ids, topics
-from balajoin.kafka.client_options import spark_writer_options
+from balajoin.kafka.client_options import librdkafka_options, spark_writer_options
+from balajoin.kafka.producer import Publisher
 from balajoin.kafka.topic_ids import TopicWatch
 from balajoin.observe.following import Listener, Reports
 from balajoin.observe.live.onlookers import Onlookers
@@ -33,7 +34,7 @@ from balajoin.service.stopping import Interrupted, StopRequests, finish_batch_an
 from balajoin.spark.failures import JVM_GONE, Place, explain, is_refusal, trace_of
 from balajoin.spark.jars import default_cache
 from balajoin.spark.session import create_session
-from balajoin.spark.warm_up import start_workers_in_background
+from balajoin.spark.warm_up import import_while_java_starts, start_workers_in_background
 
 _logger = logging.getLogger(__name__)
 _POLL_S = 0.2
@@ -57,8 +58,9 @@ def run(config: Config, path: Path | None = None, *, cache: Path | None = None, 
 
 def _run(config: Config, file: str, cache: Path, verbose: bool, requests: StopRequests) -> int:
     _say_in_one_line_that_the_jvm_died()
+    import_while_java_starts("balajoin.query")
     spark = _session(config, cache, verbose)
-    start_workers_in_background(spark, config.join.nodes)
+    start_workers_in_background(spark, config.join.nodes, Publisher.of(librdkafka_options(config.kafka)))
     try:
         # Only Spark knows which file system a path without a scheme is on, so nothing is locked before it runs.
         folder = Folder(spark, config.run.checkpoint)

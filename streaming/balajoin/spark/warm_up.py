@@ -8,10 +8,12 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from balajoin.core import kernels
+from balajoin.kafka.producer import Publisher
 from balajoin.spark.child import Child
 
 if TYPE_CHECKING:
@@ -29,18 +31,23 @@ def compile_kernels_in_background() -> None:
             Child([sys.executable, "-m", __name__], nowhere)
 
 
-def start_workers_in_background(spark: "SparkSession", tasks: int) -> None:
-    """Lets Spark start its Python processes while the caller plans a query."""
+def import_while_java_starts(module: str) -> None:
+    """The driver waits for Java for two seconds. Importing the join's plan takes a quarter of a second."""
+    threading.Thread(target=import_module, args=(module,), name="import").start()
+
+
+def start_workers_in_background(spark: "SparkSession", tasks: int, publisher: Publisher) -> None:
+    """Lets Spark start its Python processes, and these their producers, while the caller plans a query."""
+
+    def open_producer(batches: Iterator[Any]) -> Iterator[Any]:
+        publisher.open()
+        yield from batches
 
     def run() -> None:
         with suppress(Exception):  # the session may be stopped by now; if anything is wrong, the query will say so
-            spark.range(0, tasks, 1, tasks).mapInArrow(_unchanged, "id long").count()
+            spark.range(0, tasks, 1, tasks).mapInArrow(open_producer, "id long").count()
 
     threading.Thread(target=run, name="start-workers", daemon=True).start()
-
-
-def _unchanged(batches: Iterator[Any]) -> Iterator[Any]:
-    yield from batches
 
 
 def load_kernels() -> None:
