@@ -35,7 +35,7 @@ _TRANSACTIONAL = {
     "reconnect.backoff.max.ms": "1000",
     **_NO_LIMIT_OF_ITS_OWN,
 }
-_QUICK_FETCHES = {"fetch.wait.max.ms": "10"}
+_QUICK_FETCHES = {"fetch.wait.max.ms": "1"}
 
 
 def pairs(options: Mapping[str, str]) -> OptionPairs:
@@ -75,7 +75,7 @@ def consumer(
 
     With `uncommitted` the consumer also reads records of open and aborted transactions. With `tells_ends` it also
     reports when it has reached a partition's end. With `quick` a fetch returns the records that are there and does
-    not wait for more; an idle consumer then asks the broker a hundred times a second.
+    not wait for more; an idle consumer that has partitions then asks the broker a thousand times a second.
     """
     reading: dict[str, Any] = {
         **(_QUICK_FETCHES if quick else {}),
