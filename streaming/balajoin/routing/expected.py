@@ -14,17 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from balajoin.core.codec import integer, integer_or_none
-from balajoin.core.kernels import kernel
-from balajoin.routing.arrays import key_hashes
-from balajoin.routing.keytable import EMPTY, Ints, Slots, find
-from balajoin.routing.sketch import Sketch, surely_at
-
-
-@kernel
-def _surely_kernel(slots: Slots, cells: Ints, hashes: Ints, surely: Ints) -> None:
-    for i in range(len(hashes)):
-        position = find(slots, cells, hashes[i])
-        surely[i] = 0 if position == EMPTY else max(surely_at(cells, position), 0)
+from balajoin.routing.keytable import Ints
+from balajoin.routing.sketch import Sketch
 
 
 class ExpectedMatches:
@@ -50,7 +41,7 @@ class ExpectedMatches:
             self._sketch.halve(1)
             self._covered_us //= 2
         self._covered_us += passed
-        self._sketch.count(key_hashes(hashes))
+        self._sketch.count_frequent(hashes)
 
     def end_batch(self) -> None:
         """What follows is as after a restart from the state."""
@@ -67,9 +58,7 @@ class ExpectedMatches:
         return np.minimum(self._surely(hashes) / max(self._sketch.total, 1), 1) * self._batch_rows
 
     def _surely(self, hashes: Ints) -> NDArray[np.float64]:
-        surely = np.empty(len(hashes), np.int64)
-        _surely_kernel(self._sketch.slots, self._sketch.cells, key_hashes(hashes), surely)
-        return surely.astype(np.float64)
+        return self._sketch.surely_each(hashes).astype(np.float64)
 
     def state(self) -> dict[str, Any]:
         return {

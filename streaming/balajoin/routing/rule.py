@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Literal
 
-ROUTING_VERSION = 1
+ROUTING_VERSION = 2
 """To be raised when equal rows and an equal state may go to other nodes than before: see `sinks.marker`."""
 
 PolicyName = Literal["hash", "prpd", "pnr", "sfr", "flow-join", "bppr", "bppr-det", "bala-join"]
@@ -20,7 +20,7 @@ LEAST_SKEWED_ROWS = 32
 class SkewRule:
     threshold: float = 0.01  # θ: a key is skewed while its share of the source's recent rows exceeds it
     balance: float = 0.2  # ε: how far below the fullest node, as a share of it, the emptiest may be
-    counters: int = 1024  # of the sketch; keys with a share above 1/counters are surely found
+    counters: int = 1024  # of the sketch; keys with a share above 1.5/counters are surely found
     half_life_ms: int = 60_000  # the time after which counts and loads halve
     keys: tuple[int, ...] = ()  # hashes of skewed keys, if they are given
     first_pass_rows: int = 100_000  # bppr-det detects over this many first rows of a source

@@ -53,10 +53,11 @@ BASE_CONF = {
 }
 # Spark reads these only when its Java process starts.
 _COMMAND_LINE_ONLY = ("spark.driver.extraJavaOptions", "spark.driver.extraClassPath", "spark.driver.defaultJavaOptions")
-# A join makes much short-lived garbage and does not need short pauses. Spark's classes fill 150 MB; Java begins with room
-# for 21 MB of them, and collects all garbage whenever it is full. The slower compiler took 39 % of a minute-old JVM's CPU
-# time, so only code that runs all the time is compiled with it. With these thresholds the first result comes after 9.1 s
-# instead of 10.0, and with a third of them after 9.9 (medians of five starts); all three join equally fast when warm.
+# A join makes much short-lived garbage and does not need short pauses. Spark's classes fill 150 MB; Java begins with
+# room for 21 MB of them, and collects all garbage whenever it is full. The slower compiler took 39 % of a minute-old
+# JVM's CPU time, so only code that runs all the time is compiled with it. With these thresholds the first result comes
+# after 9.1 s instead of 10.0, and with a third of them after 9.9 (medians of five starts). Warm, all three join equally
+# fast.
 _JVM_OPTIONS = (
     "-XX:+UseParallelGC -XX:MetaspaceSize=256m "
     "-XX:Tier4InvocationThreshold=100000 -XX:Tier4MinInvocationThreshold=20000 -XX:Tier4CompileThreshold=200000 "

@@ -115,6 +115,52 @@ def test_halving_many_times_is_halving_often(keys, counters):
     assert at_once.held.tolist() == often.held.tolist()
 
 
+@given(st.lists(streams, max_size=6), st.integers(1, 8))
+def test_rare_keys_of_a_batch_may_be_left_out(batches, counters):
+    sketch = Sketch(counters)
+    for batch in batches:
+        sketch.count_frequent(np.array(batch, np.int64))
+    truth = Counter(key for batch in batches for key in batch)
+    assert_frequent(sketch, truth)
+
+
+@pytest.mark.parametrize("exponent", [0, 0.8, 1.25, 2])
+def test_rare_keys_of_long_batches_are_left_out(exponent):
+    keys = zipf_keys(200_000, 50_000, exponent, seed=3)
+    sketch, whole = Sketch(1024), counted(keys, 1024)
+    for batch in np.split(keys, 10):
+        sketch.count_frequent(batch)
+    assert_frequent(sketch, Counter(keys.tolist()))
+    assert sketch.all_skewed(0.01)[0].tolist() == whole.all_skewed(0.01)[0].tolist()
+    assert len(sketch.held.T) <= len(whole.held.T)
+    if exponent == 0:
+        assert len(sketch.held.T) < 100
+
+
+def assert_frequent(sketch, truth):
+    """Asserts what `count_frequent` promises."""
+    total = sum(truth.values())
+    assert sketch.total == total
+    found = held(sketch)
+    for key, rows in truth.items():
+        assert key in found or 2 * rows * sketch.counters <= 3 * total
+    for key, (count, error) in found.items():
+        assert count - error <= truth[key]
+        assert 2 * (truth[key] - count) * sketch.counters <= total
+
+
+@given(streams, streams, sizes)
+def test_a_copy_stays_as_it_is(before, after, counters):
+    sketch = counted(before, counters)
+    copy, then = sketch.copy(), held(sketch)
+    sketch.count(np.array(after, np.int64))
+    assert held(copy) == then
+    assert copy.surely_each(np.array([*then, 77], np.int64)).tolist() == [
+        *(count - error for count, error in then.values()),
+        then.get(77, (0, 0))[0] - then.get(77, (0, 0))[1],
+    ]
+
+
 @given(st.lists(st.integers(0, 5), max_size=400), st.floats(0.01, 1))
 def test_a_row_is_judged_when_it_is_counted(keys, threshold):
     plain = oracle.SpaceSaving(6)

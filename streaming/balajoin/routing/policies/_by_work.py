@@ -66,8 +66,8 @@ class BalaJoinByWork:
 
     def assign(self, hashes: Ints) -> Assignment:
         hashes = key_hashes(hashes)
-        before = dict(zip(*self._surely(), strict=True)) if len(hashes) else {}
-        self._sketch.count(hashes)
+        before = self._sketch.copy()
+        self._sketch.count_frequent(hashes)
         keys, pairs = self._skewed_keys(before, len(hashes))
         batch = number(hashes, keys, self._nodes)
         given = (batch.others + self._build_rows) * ROW + pairs
@@ -93,19 +93,15 @@ class BalaJoinByWork:
     def _add_loads(self, loads: Ints) -> None:
         self._loads = np.minimum(self._loads + loads, _MOST_LOAD)
 
-    def _surely(self) -> tuple[list[int], list[int]]:
-        hashes, counts, errors = self._sketch.held
-        return hashes.tolist(), (counts - errors).tolist()
-
-    def _skewed_keys(self, before: dict[int, int], rows: int) -> tuple[Ints, Ints]:
+    def _skewed_keys(self, before: Sketch, rows: int) -> tuple[Ints, Ints]:
         """Keys with more than θ of the work of this batch, or of all recent rows; and the pairs of others, by node.
 
-        `before` are the counts before the batch.
+        `before` is the sketch before the batch.
         """
         hashes, counts, errors = self._sketch.held
         surely = counts - errors
         # A key that the batch has pushed out of the sketch and brought back begins anew.
-        gained = np.maximum(surely - np.array([before.get(hash_, 0) for hash_ in hashes.tolist()], np.int64), 0)
+        gained = np.maximum(surely - before.surely_each(hashes), 0)
         work = self._row_work(hashes)
         skewed = self._is_skewed(surely, work, self._sketch.total) | self._is_skewed(gained, work, rows)
         pairs = np.zeros(self._nodes, np.int64)
