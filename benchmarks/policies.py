@@ -48,10 +48,11 @@ def main() -> None:
         task = progress.add_task("", total=runs)
         for policy in _POLICIES:  # compiles
             simulate(replace(base, batches=1), policy)
-        for scenario in grid:
+        for scenario in [] if options.uniform_only else grid:
             console.print(_effect(scenario, progress, task))
         console.print(_overhead(replace(base, zipf=0.0), options.rounds, progress, task))
-        console.print(_traffic(variants, progress, task))
+        if not options.uniform_only:
+            console.print(_traffic(variants, progress, task))
     console.print(f"{base.batches} batches of {base.batch_rows:,} probe rows, {base.keys:,} keys; {machine()}")
     console.print(FLOW_JOIN_NOTE)
 
@@ -204,6 +205,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--keys", type=int, default=100_000)
     parser.add_argument("--ratio", type=float, default=2 / 3, help="|R|/|S|: build rows a probe row")
     parser.add_argument("--rounds", type=int, default=5, help="of the comparison on uniform keys")
+    parser.add_argument("--uniform-only", action="store_true", help="only the comparison on uniform keys")
     return parser.parse_args()
 
 
