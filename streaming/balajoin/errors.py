@@ -11,6 +11,8 @@ BalaJoinError
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+_LONGEST_NAME = 200
+
 
 class BalaJoinError(Exception):
     """Root of all errors of this package."""
@@ -28,7 +30,12 @@ class Problem:
     def __str__(self) -> str:
         place = f"line {self.line}: " if self.line else ""
         hint = f" ({self.suggestion})" if self.suggestion else ""
-        return f"{place}{self.setting}: {self.message}{hint}"
+        return f"{place}{_shortened(self.setting)}: {self.message}{hint}"
+
+
+def _shortened(name: str) -> str:
+    """A name in a file may be of any length."""
+    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
 
 
 class ConfigError(BalaJoinError):

@@ -66,6 +66,10 @@ def test_any_file_is_read_or_refused(text):
     assert isinstance(loaded(text), ConfigError)
 
 
+def test_the_name_of_a_setting_may_be_long():
+    loaded(f"0x{'f' * 5000} = 1\n{EXAMPLE}")
+
+
 @given(st.data())
 def test_a_changed_file_is_read_or_refused(data):
     start = data.draw(st.integers(0, len(EXAMPLE)))
