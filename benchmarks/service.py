@@ -109,10 +109,7 @@ class Figures:
 
 def main() -> None:
     options = _options()
-    contenders = {"this": Contender(_HERE)}
-    contenders |= {name: Contender(folder) for name, folder in options.tree}
-    for name, setting in options.variant:
-        contenders[name] = Contender(_HERE, (*contenders.get(name, Contender(_HERE)).spark, setting))
+    contenders = {"this": Contender(_HERE), **others(options)}
     contenders |= {name: Contender(_HERE, peer=name) for name in options.peers}
     folder = Path(tempfile.mkdtemp(prefix="balajoin-bench-"))
     console = Console(width=120)
@@ -137,6 +134,14 @@ def main() -> None:
                 console.print(_table(load, found, options))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def others(options: argparse.Namespace, spark: tuple[tuple[str, str], ...] = ()) -> dict[str, Contender]:
+    """Other checkouts, and this one with other settings of Spark's, by name."""
+    found = {name: Contender(folder, spark) for name, folder in options.tree}
+    for name, setting in options.variant:
+        found[name] = Contender(_HERE, (*found.get(name, Contender(_HERE, spark)).spark, setting))
+    return found
 
 
 def fill(servers: Kafka, load: str, options: argparse.Namespace) -> None:
@@ -335,14 +340,18 @@ def add_load_options(parser: argparse.ArgumentParser, rows: int, warm_up: int) -
     parser.add_argument("--value", help="output.value (default: JSON)")
 
 
+def add_other_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--tree", type=_tree, action="append", default=[], metavar="NAME=FOLDER")
+    parser.add_argument("--variant", type=_variant, action="append", default=[], metavar="NAME:KEY=VALUE")
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     add_load_options(parser, rows=3_000_000, warm_up=2)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--loads", nargs="+", choices=EXPONENTS, default=list(EXPONENTS))
     parser.add_argument("--peers", nargs="+", choices=peer.PEERS, default=[], help="Spark's own queries, to compare")
-    parser.add_argument("--tree", type=_tree, action="append", default=[], metavar="NAME=FOLDER")
-    parser.add_argument("--variant", type=_variant, action="append", default=[], metavar="NAME:KEY=VALUE")
+    add_other_options(parser)
     return parser.parse_args()
 
 

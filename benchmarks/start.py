@@ -4,7 +4,7 @@ Starts the service several times on two short topics, each time with a new check
 queries that show what of this is Spark: one copies both topics, the other has balajoin's operators with nothing in
 them. Then lets the service store many rows, kills all its processes, and starts it again on the same checkpoint: once
 with the local files of its nodes, and once without them, as when every node has moved to another machine. Also prints
-the memory with the stored rows.
+the memory with the stored rows. With `--tree` and `--variant`, as `service.py` has them, others start in turn as well.
 """
 
 import argparse
@@ -45,14 +45,18 @@ def main() -> None:
         with EmbeddedKafka(folder / "kafka", fetch("broker", default_cache(os.environ))) as broker:
             servers = Kafka(bootstrap_servers=broker.bootstrap_servers)
             _fill(servers, "few", 1_000)
+            ours = {"balajoin run, new checkpoint": contender, **service.others(options, tuple(options.spark))}
             cold: dict[str, list[float]] = {}
             for number in range(options.starts):
-                for name in ("", TUNED[0].name, BARE.name):
-                    out = f"few-{number}-{len(name)}"
-                    own = service.prepare(contender, out, "few", servers, folder, load)
-                    command = peer.command(name, servers, "few", out, own, load) if name else service.run_command(own)
-                    with _first_result(contender, command) as (seconds, _):
-                        cold.setdefault(name or "balajoin run, new checkpoint", []).append(seconds)
+                for at, name in enumerate([*ours, TUNED[0].name, BARE.name]):
+                    out, chosen = f"few-{number}-{at}", ours.get(name, contender)
+                    own = service.prepare(chosen, out, "few", servers, folder, load)
+                    is_ours = name in ours
+                    command = (
+                        service.run_command(own) if is_ours else peer.command(name, servers, "few", out, own, load)
+                    )
+                    with _first_result(chosen, command) as (seconds, _):
+                        cold.setdefault(name, []).append(seconds)
             for name, found in cold.items():
                 shown = " ".join(f"{seconds:.1f}" for seconds in sorted(found))
                 table.add_row(name, f"{statistics.median(found):.1f} ({shown})")
@@ -124,6 +128,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--starts", type=int, default=5)
     parser.add_argument("--rows", type=int, default=10_000_000, help="probe rows to store before the crash, or 0")
+    service.add_other_options(parser)
     parser.add_argument("--spark", type=service.setting, action="append", default=[], metavar="KEY=VALUE")
     return parser.parse_args()
 
