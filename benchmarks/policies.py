@@ -43,15 +43,17 @@ def main() -> None:
     )
     grid = [replace(base, nodes=nodes, zipf=zipf) for zipf in _EXPONENTS for nodes in _NODES]
     variants = _traffic_variants(base)
+    if options.uniform_only:
+        grid, variants = [], []
     with Progress(console=console, transient=True) as progress:
         runs = len(grid) * len(_POLICIES) + 2 * (options.rounds + 1) + len(variants) * len(_PLACEMENTS) * 2
         task = progress.add_task("", total=runs)
         for policy in _POLICIES:  # compiles
             simulate(replace(base, batches=1), policy)
-        for scenario in [] if options.uniform_only else grid:
+        for scenario in grid:
             console.print(_effect(scenario, progress, task))
         console.print(_overhead(replace(base, zipf=0.0), options.rounds, progress, task))
-        if not options.uniform_only:
+        if variants:
             console.print(_traffic(variants, progress, task))
     console.print(f"{base.batches} batches of {base.batch_rows:,} probe rows, {base.keys:,} keys; {machine()}")
     console.print(FLOW_JOIN_NOTE)

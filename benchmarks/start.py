@@ -51,10 +51,10 @@ def main() -> None:
                 for at, name in enumerate([*ours, TUNED[0].name, BARE.name]):
                     out, chosen = f"few-{number}-{at}", ours.get(name, contender)
                     own = service.prepare(chosen, out, "few", servers, folder, load)
-                    is_ours = name in ours
-                    command = (
-                        service.run_command(own) if is_ours else peer.command(name, servers, "few", out, own, load)
-                    )
+                    if name in ours:
+                        command = service.run_command(own)
+                    else:
+                        command = peer.command(name, servers, "few", out, own, load)
                     with _first_result(chosen, command) as (seconds, _):
                         cold.setdefault(name, []).append(seconds)
             for name, found in cold.items():

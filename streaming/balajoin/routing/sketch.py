@@ -6,6 +6,7 @@ counter of the last run, which is the one that has had the smallest count for lo
 effect of a row depends only on the order of the array, which is the whole state.
 """
 
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -218,10 +219,6 @@ class Sketch:
         _judge_kernel(self.slots, self.cells, key_hashes(hashes), threshold, skewed)
         return skewed
 
-    def surely(self, hash_: int) -> int:
-        """The number of rows that this key surely had."""
-        return int(self.surely_each(np.array([hash_], np.int64))[0])
-
     def surely_each(self, hashes: Ints) -> Ints:
         """The number of rows that each of these keys surely had."""
         surely = np.empty(len(hashes), np.int64)
@@ -230,8 +227,8 @@ class Sketch:
 
     def copy(self) -> "Sketch":
         """The sketch as it is now."""
-        copied = Sketch.__new__(Sketch)
-        copied.counters, copied.slots, copied.cells = self.counters, self.slots.copy(), self.cells.copy()
+        copied = copy(self)
+        copied.slots, copied.cells = self.slots.copy(), self.cells.copy()
         return copied
 
     def skewed(self, hash_: int, threshold: float) -> bool:
@@ -258,7 +255,9 @@ class Sketch:
     def restore(cls, counters: int, state: dict[str, Any]) -> "Sketch":
         """If the state has more counters than `counters`, the most frequent keys stay."""
         sketch = cls(counters)
-        held = numbers(state["held"], 3, None)[:, :counters]
+        held = numbers(state["held"], 3, None)
+        if held.shape[1] > counters:
+            held = cls.restore(held.shape[1], state).held[:, :counters]  # looks at all of them
         if (np.diff(held[1]) > 0).any() or (held[1:] < 0).any():
             raise ValueError("counters out of order")  # kernels rely on the order
         sketch._hold(held, integer(state["total"]))

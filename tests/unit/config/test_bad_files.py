@@ -67,7 +67,7 @@ def test_any_file_is_read_or_refused(text):
 
 
 def test_the_name_of_a_setting_may_be_long():
-    loaded(f"0x{'f' * 5000} = 1\n{EXAMPLE}")
+    assert isinstance(loaded(f"0x{'f' * 5000} = 1\n{EXAMPLE}"), ConfigError)
 
 
 @given(st.data())

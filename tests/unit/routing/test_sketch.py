@@ -46,7 +46,7 @@ def assert_guarantees(sketch, truth):
     for key, (count, error) in found.items():
         assert count - error <= truth[key] <= count
         assert (count - truth[key]) * sketch.counters <= total
-        assert sketch.surely(key) == count - error
+        assert sketch.surely_each(np.array([key], np.int64)).tolist() == [count - error]
 
 
 @given(streams, sizes)
@@ -211,6 +211,13 @@ def test_heavy_hitters_are_those_of_datasketches(exponent):
         count, error = ours[key]
         assert lower <= count
         assert count - error <= upper
+
+
+@pytest.mark.parametrize("counters", [1, 2, 3, 8])
+@pytest.mark.parametrize("held", [[[5, 6, 5], [3, 2, 1], [0, 0, 0]], [[5, 6, 7], [3, 1, 2], [0, 0, 0]]])
+def test_a_damaged_state_is_refused_whatever_part_of_it_stays(held, counters):
+    with pytest.raises(ValueError, match="two counters of one key|out of order"):
+        Sketch.restore(counters, {"held": np.array(held), "total": 6})
 
 
 def test_read_only_rows_are_taken():

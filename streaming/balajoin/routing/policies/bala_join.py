@@ -101,8 +101,7 @@ class BalaJoin:
     def _forget(self) -> None:
         """Keys far below θ lose their U(x). The limit is not θ itself: a share close to θ crosses it all the time."""
         least = self._rule.threshold / 2 * self._online.sketch.total
-        surely = [self._online.sketch.surely(key) for key in self._partition.keys.tolist()]
-        self._partition.keep(np.array([rows > least for rows in surely], np.bool_))
+        self._partition.keep(self._online.sketch.surely_each(self._partition.keys) > least)
 
     def note_build(self, hashes: NDArray[np.int64], times: NDArray[np.int64]) -> None:
         """Only the probe side decides."""
