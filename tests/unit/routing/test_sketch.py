@@ -216,7 +216,7 @@ def test_heavy_hitters_are_those_of_datasketches(exponent):
 @pytest.mark.parametrize("counters", [1, 2, 3, 8])
 @pytest.mark.parametrize("held", [[[5, 6, 5], [3, 2, 1], [0, 0, 0]], [[5, 6, 7], [3, 1, 2], [0, 0, 0]]])
 def test_a_damaged_state_is_refused_whatever_part_of_it_stays(held, counters):
-    with pytest.raises(ValueError, match="two counters of one key|out of order"):
+    with pytest.raises(ValueError, match=r"two counters of one key|out of order"):
         Sketch.restore(counters, {"held": np.array(held), "total": 6})
 
 
